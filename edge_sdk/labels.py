@@ -1,0 +1,51 @@
+"""The one rule for labels.
+
+A label is text. A string is taken as it is, an integer as its decimal digits (so that an array of class numbers means the
+classes "0", "1", ...); floats, booleans and missing values are refused, because `1`, `1.0` and `True` would silently merge
+or silently differ. Then: surrounding white space is removed, Unicode is composed (NFC), and nothing empty is left over.
+"""
+
+import difflib
+import unicodedata
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from edge_sdk.errors import InputError
+
+
+def normalise_label(label: object) -> str:
+    """The label's canonical text.
+
+    Raises:
+        InputError: not a string or an integer, empty, or with control characters.
+    """
+    if isinstance(label, (int, np.integer)) and not isinstance(label, bool):
+        return str(int(label))
+    if not isinstance(label, str):
+        raise InputError(f"a label is text, got {type(label).__name__} {label!r}; write it as a string")
+    text = unicodedata.normalize("NFC", label.strip())
+    if not text:
+        raise InputError("empty label; give every example a name")
+    if any(unicodedata.category(character) == "Cc" for character in text):
+        raise InputError(f"label {text!r} holds control characters; remove them")
+    return text
+
+
+def normalise_labels(labels: Iterable[object]) -> list[str]:
+    """`normalise_label` for each; the message of an error names the position."""
+    texts = []
+    for position, label in enumerate(labels):
+        try:
+            texts.append(normalise_label(label))
+        except InputError as error:
+            raise InputError(f"label {position}: {error}") from error
+    return texts
+
+
+def unknown_label_message(label: str, known: Sequence[str]) -> str:
+    """One line that names an unknown label, the nearest known one, and the known ones (the first 30)."""
+    near = difflib.get_close_matches(label, known, n=1)
+    suggestion = f'did you mean "{near[0]}"? ' if near else ""
+    listed = ", ".join(known[:30]) + (f", ... ({len(known)} in all)" if len(known) > 30 else "")
+    return f'unknown label "{label}": {suggestion}known are {listed}; or allow new classes'
