@@ -1,0 +1,120 @@
+# Every target does all of its own set-up, on any machine with Python 3.11 or newer, and says in one line what it does.
+#
+# Two environments, made when first needed, quick the second time:
+#   .venv-device  what a device has: `pip install .`, no extras, no torch (`make test` adds pytest)
+#   .venv         the workstation: this checkout, editable, with all extras, and PyTorch
+#
+# A new target is its environment's name, a `## line` for `make help`, and its command:
+#   name: device | workstation  ## What it is for
+#   	@echo "name: what it does"
+#   	$(DEVICE)/python ... or $(WORKSTATION)/python ...
+
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+MAKEFLAGS += --no-builtin-rules --no-print-directory
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+.DEFAULT_GOAL := help
+
+DEVICE := .venv-device/bin
+WORKSTATION := .venv/bin
+EXTRAS := annoy,protonn,export,plot,dev
+ROOTS := edge_sdk $(wildcard export protonn tools)
+SOURCES := setup.cfg pyproject.toml README.md $(shell find $(ROOTS) -name '*.py' -o -name py.typed)
+
+# One exact PyTorch. By the name alone pip may choose a newer one, with gigabytes for graphics cards that nobody here uses.
+# On Linux x86-64 the index decides whether 2.13.0 is the CPU build: to be sure of the small one, point pip's own
+# configuration at an index with CPU builds.
+TORCH := torch==2.13.0
+
+# Annoy compiles itself with -march=native, which dies on another processor of the same family (annoy#472), and -ffast-math,
+# which is suspected of breaking its search (annoy#686). Portable and exact instead.
+export ANNOY_COMPILER_ARGS := -O3,-std=c++14,-fpermissive,-DANNOYLIB_MULTITHREADED_BUILD
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+# Another interpreter: make PYTHON=python3.13 test. A name is not enough to go by (a version manager leaves names that start
+# nothing), so each is tried.
+PYTHON ?= $(shell for name in python3 python3.11 python3.12 python3.13 python3.14 python; do \
+	$$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo $$name; break; }; done)
+
+PIP := -m pip install --quiet --quiet
+
+.PHONY: help demo demo-export accuracy test test-device test-workstation wheel lint device workstation clean
+
+help:  ## This list
+	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*  ## /\1\t/' | expand -t 18
+
+demo: device  ## The device's story on real people's data: about a minute, no torch
+	@echo "demo: three people's watches learn from their own examples (examples/watch/demo.py, device environment)"
+	@$(DEVICE)/python examples/watch/demo.py
+
+demo-export: workstation  ## Make examples/watch/watch.onnx anew from model.pt
+	@echo "demo-export: examples/watch/model.pt -> examples/watch/watch.onnx"
+	@$(WORKSTATION)/edge-sdk export examples/watch/model.pt --model examples.watch.net:ActivityNet --input-shape 6,100 \
+		--labels examples/watch/labels.txt -o examples/watch/watch.onnx
+
+accuracy: device  ## All unseen people of the full data set (DATA=folder or EDGE_SDK_DATA)
+	@echo "accuracy: global and personalised accuracy of every unseen person (examples/watch/accuracy.py)"
+	@$(DEVICE)/python -m examples.watch.accuracy $(if $(DATA),--data '$(DATA)')
+
+test: lint wheel test-device test-workstation  ## Everything: lint, wheel, device tests, then all tests with CPU torch
+
+test-device: .venv-device/tests.stamp  ## The tests that a device must pass, against the installed device packages
+	@echo "test-device: pytest tests/device on the device's install (the installed packages, not this checkout)"
+	@$(DEVICE)/pytest --quiet -o pythonpath= -o cache_dir=.venv-device/pytest-cache tests/device
+
+test-workstation: workstation  ## All tests, with torch and every extra
+	@echo "test-workstation: pytest, all tests, on the workstation environment"
+	@$(WORKSTATION)/pytest --quiet
+
+wheel: workstation device  ## Build source archive and wheel, and run the wheel from an empty folder
+	@echo "wheel: python -m build, then the wheel's modules and command from an empty folder"
+	@rm -rf build dist
+	@$(WORKSTATION)/python -m build --outdir dist . >dist.log 2>&1 || { cat dist.log; exit 1; }
+	@rm -rf dist.log build
+	@$(WORKSTATION)/python tests/smoke_wheel.py dist "$$($(DEVICE)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
+
+lint: workstation  ## ruff and mypy --strict
+	@echo "lint: ruff check, mypy --strict"
+	@$(WORKSTATION)/ruff check --quiet .
+	@$(WORKSTATION)/mypy --no-error-summary
+
+clean:  ## Remove both environments and everything built
+	@echo "clean: .venv, .venv-device, build, dist, caches"
+	@rm -rf .venv .venv-device build dist dist.log .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@find . -name __pycache__ -prune -exec rm -rf {} + ; find . -maxdepth 2 -name '*.egg-info' -prune -exec rm -rf {} +
+
+# --- the two environments ---------------------------------------------------------------------------------------------
+
+device: .venv-device/installed.stamp
+workstation: .venv/installed.stamp
+
+.venv/bin/python .venv-device/bin/python: %/bin/python:
+	@test -n "$(PYTHON)" || { echo "edge-sdk needs Python 3.11 or newer, and none was found: install one, or name it with make PYTHON=..." >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo "$(PYTHON) cannot make virtual environments: apt-get install python3-venv" >&2; exit 1; }
+	@echo "setup: $* is a new virtual environment of $$($(PYTHON) --version)"
+	@rm -rf $*
+	@$(PYTHON) -m venv $*
+
+# setuptools puts all that it finds in an old build folder into the package, removed files too: without build/.
+.venv-device/installed.stamp: $(SOURCES) | .venv-device/bin/python
+	@echo "setup: pip install . into .venv-device (numpy, onnxruntime, Pillow, typer)"
+	@rm -rf build
+	@$(DEVICE)/python $(PIP) .
+	@rm -rf build
+	@touch $@
+
+.venv-device/tests.stamp: .venv-device/installed.stamp
+	@echo "setup: pip install pytest hypothesis into .venv-device"
+	@$(DEVICE)/python $(PIP) pytest hypothesis
+	@touch $@
+
+# Annoy has no wheels: what compiles it must be there before pip stumbles over it.
+.venv/installed.stamp: setup.cfg pyproject.toml | .venv/bin/python
+	@missing=""; \
+	command -v c++ >/dev/null || missing=" build-essential"; \
+	test -f "$$($(WORKSTATION)/python -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h" || missing="$$missing python3-dev"; \
+	test -z "$$missing" || { echo "compiling Annoy needs: apt-get install$$missing" >&2; exit 1; }
+	@echo "setup: pip install $(TORCH) -e .[$(EXTRAS)] into .venv (a few minutes the first time)"
+	@$(WORKSTATION)/python $(PIP) $(TORCH) -e '.[$(EXTRAS)]'
+	@touch $@

@@ -1,0 +1,41 @@
+"""What is shipped is what is on disk: the explicit list of setup.cfg against the folders."""
+
+from configparser import ConfigParser
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.device.conftest import Sources
+
+
+@pytest.fixture
+def options(repository: Path) -> dict[str, str]:
+    config = ConfigParser()
+    config.read(repository / "setup.cfg", encoding="utf-8")
+    return dict(config["options"])
+
+
+def test_the_packages_on_disk_are_the_packages_shipped(sources: "Sources", options: dict[str, str]) -> None:
+    assert sorted(options["packages"].split()) == sorted(sources.packages())
+
+
+def test_every_folder_of_a_package_has_a_door(sources: "Sources") -> None:
+    without = [name for name, folder in sources.packages().items() if not (folder / "__init__.py").is_file()]
+    assert not without, f"no __init__.py: {without}"
+
+
+def test_every_package_says_that_it_is_typed(sources: "Sources") -> None:
+    tops = {name: folder for name, folder in sources.packages().items() if "." not in name}
+    without = [name for name, folder in tops.items() if not (folder / "py.typed").is_file()]
+    assert not without, f"no py.typed: {without}"
+
+
+def test_packaging_looks_for_every_package_where_it_stands(
+    sources: "Sources", options: dict[str, str], repository: Path
+) -> None:
+    named = dict(line.split(" = ") for line in options["package_dir"].strip().splitlines())
+    packages = sources.packages().items()
+    there = {name: str(folder.relative_to(repository)) for name, folder in packages if "." not in name}
+    assert named == there
