@@ -90,8 +90,10 @@ device: .venv-device/installed.stamp
 workstation: .venv/installed.stamp
 
 .venv/bin/python .venv-device/bin/python: %/bin/python:
-	@test -n "$(PYTHON)" || { echo "edge-sdk needs Python 3.11 or newer, and none was found: install one, or name it with make PYTHON=..." >&2; exit 1; }
-	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo "$(PYTHON) cannot make virtual environments: apt-get install python3-venv" >&2; exit 1; }
+	@test -n "$(PYTHON)" && $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "edge-sdk needs Python 3.11 or newer and found $(or $(PYTHON),none): install one, or name it with make PYTHON=..." >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { \
+		echo "$(PYTHON) cannot make virtual environments: apt-get install python3-venv" >&2; exit 1; }
 	@echo "setup: $* is a new virtual environment of $$($(PYTHON) --version)"
 	@rm -rf $*
 	@$(PYTHON) -m venv $*
