@@ -1,0 +1,186 @@
+"""edge-sdk ingest: labelled examples into a datastore, which is then tuned."""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from edge_sdk import ConfigError, Encoder, ModelFile, Predictor
+from edge_sdk.inputs import Batch, Refused, Source, open_source
+from edge_sdk.inputs.ingest import Ingested, check_strictly, ingest, vetted
+from edge_tools.options import DatastoreOption, InputArgument, JsonOption, ModelOption
+from edge_tools.output import print_json, print_table, say
+from edge_tools.progress import progress
+
+EXAMPLE = "edge-sdk ingest learn.npz --model watch.onnx --datastore me.store"
+BATCH_SIZE = 256
+REFUSED_EXIT = 4
+
+CapacityOption = Annotated[int | None, typer.Option(help="Most entries of a new datastore (default 1000).")]
+PolicyOption = Annotated[str | None, typer.Option(help="Of a new datastore: fifo, concatenate, fixed or balanced.")]
+LabelOption = Annotated[str | None, typer.Option("--label", help="One label for every input.")]
+LabelColumnOption = Annotated[
+    str | None, typer.Option(help="The array or column with the labels, if not called label.")
+]
+NewClassesOption = Annotated[bool, typer.Option("--allow-new-classes", help="Accept labels the model does not know.")]
+DuplicatesOption = Annotated[bool, typer.Option("--allow-duplicates", help="Add what is stored already once more.")]
+StrictOption = Annotated[bool, typer.Option("--strict", help="Add nothing if any input is refused.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Read and check everything, add nothing.")]
+NoTuneOption = Annotated[bool, typer.Option("--no-tune", help="Leave the interpolation weight as it is.")]
+SyncOption = Annotated[
+    int, typer.Option(min=1, help="Entries between syncs: a power cut costs at most these, until ingest runs again.")
+]
+
+
+def ingest_command(
+    examples: InputArgument,
+    model: ModelOption,
+    datastore: DatastoreOption,
+    capacity: CapacityOption = None,
+    policy: PolicyOption = None,
+    label: LabelOption = None,
+    label_column: LabelColumnOption = None,
+    allow_new_classes: NewClassesOption = False,
+    allow_duplicates: DuplicatesOption = False,
+    strict: StrictOption = False,
+    dry_run: DryRunOption = False,
+    no_tune: NoTuneOption = False,
+    sync_every: SyncOption = 1000,
+    as_json: JsonOption = False,
+) -> None:
+    """Add labelled examples to a datastore, which is made if missing, then tune it.
+
+    Running it again adds nothing twice, and continues what was interrupted. Refused inputs are named on stderr, and the
+    exit code is then 4.
+    """
+    spec = ModelFile.open(model).metadata.input
+    source = open_source(examples, spec, label=label, labels="required", label_column=label_column)
+    with ExitStack() as stack:
+        target = Target(model, datastore, capacity, policy, allow_new_classes, stack)
+        target.check(read_only=dry_run)
+        if strict:
+            check_strictly(_watched(source, target, "check"), Encoder.open(model).encode)
+        if dry_run:
+            done = _rehearse(_watched(source, target, "check"))
+        else:
+            done = ingest(
+                _watched(source, target, "ingest"),
+                target.open,
+                allow_duplicates=allow_duplicates,
+                sync_every=sync_every,
+                on_refused=name_refused,
+            )
+            if done.added and not no_tune:
+                target.open().tune()
+        _report(done, target, dry_run=dry_run, as_json=as_json)
+    if done.refused:
+        raise typer.Exit(REFUSED_EXIT)
+
+
+@dataclass
+class Target:
+    """The datastore that examples go into; it may not exist yet."""
+
+    model: Path
+    folder: Path
+    capacity: int | None
+    policy: str | None
+    allow_new_classes: bool
+    stack: ExitStack
+    """Closes what was opened."""
+
+    predictor: Predictor | None = None
+
+    def check(self, *, read_only: bool) -> None:
+        """Open the datastore if there is one.
+
+        Raises:
+            EdgeSDKError: it cannot take these examples; it is as it was.
+        """
+        if not self.folder.exists():
+            return
+        self._open(read_only=read_only)
+        if self.allow_new_classes and not self.takes_new_classes:
+            raise ConfigError(
+                f"{self.folder}: was made without --allow-new-classes; leave it out or make a new datastore"
+            )
+
+    def open(self) -> Predictor:
+        """The predictor over the datastore, which is made now if it is missing."""
+        return self.predictor or self._open(read_only=False)
+
+    @property
+    def takes_new_classes(self) -> bool:
+        """Whether labels that the model does not know are welcome."""
+        if self.predictor is not None:
+            return self.predictor.datastore.manifest.allow_new_classes
+        return self.allow_new_classes
+
+    @property
+    def known(self) -> tuple[str, ...] | None:
+        """The labels that may be learnt, or None when every label may."""
+        if self.takes_new_classes:
+            return None
+        return self.predictor.classes if self.predictor else ModelFile.open(self.model).metadata.classes
+
+    def _open(self, *, read_only: bool) -> Predictor:
+        self.predictor = self.stack.enter_context(
+            Predictor.open(
+                self.model,
+                self.folder,
+                capacity=self.capacity,
+                policy=self.policy,
+                allow_new_classes=self.allow_new_classes,
+                read_only=read_only,
+            )
+        )
+        return self.predictor
+
+
+def name_refused(refused: Refused) -> None:
+    """Say which input was not taken, and why."""
+    say(f"refused {refused.name}: {refused.reason}")
+
+
+def _watched(source: Source, target: Target, doing: str) -> Iterator[Batch]:
+    """The vetted batches of a source, with a bar that counts inputs."""
+    batches = vetted(source.batches(BATCH_SIZE), target.known)
+    return progress(batches, total=None if source.count is None else -(-source.count // BATCH_SIZE), label=doing)
+
+
+def _rehearse(batches: Iterable[Batch], on_refused: Callable[[Refused], None] = name_refused) -> Ingested:
+    """Count what an ingest would take; duplicates are not looked for."""
+    done = Ingested()
+    for batch in batches:
+        done.added += len(batch)
+        done.per_class.update(batch.labels or [])
+        done.refused += len(batch.refused)
+        for each in batch.refused:
+            on_refused(each)
+    return done
+
+
+def _report(done: Ingested, target: Target, *, dry_run: bool, as_json: bool) -> None:
+    """Print what was done, and what the datastore holds now."""
+    store = target.predictor.datastore if target.predictor else None
+    held = dict(zip(store.classes, store.table.counts, strict=True)) if store is not None else {}
+    facts = {"added": done.added, "duplicates": done.duplicates, "refused": done.refused}
+    facts["entries"] = len(store) if store is not None else 0
+    if as_json:
+        per_class = {
+            name: {"added": done.per_class[name], "entries": held.get(name, 0)} for name in {**held, **done.per_class}
+        }
+        print_json({"datastore": str(target.folder), "dry_run": dry_run, **facts, "per_class": per_class})
+        return
+    title = f"{target.folder}: would be added (dry run)" if dry_run else str(target.folder)
+    print_table(title, tuple(facts), [tuple(facts.values())])
+    names = [name for name in {**held, **done.per_class} if held.get(name) or done.per_class[name]]
+    if names:
+        print_table(
+            "Per class",
+            ("label", "added", "entries"),
+            [(name, done.per_class[name], held.get(name, 0)) for name in names],
+        )
