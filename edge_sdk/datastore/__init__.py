@@ -1,0 +1,19 @@
+"""The durable, bounded memory of labelled embeddings on a device: a folder (see docs/datastore.md)."""
+
+from edge_sdk.datastore.manifest import POLICIES, Manifest
+from edge_sdk.datastore.slots import DTYPES, HEADER_BYTES, entries_bytes, slot_bytes
+from edge_sdk.datastore.store import DEFAULT_LOCK_WAIT, Block, Datastore
+from edge_sdk.datastore.table import SlotTable
+
+__all__ = [
+    "DEFAULT_LOCK_WAIT",
+    "DTYPES",
+    "HEADER_BYTES",
+    "POLICIES",
+    "Block",
+    "Datastore",
+    "Manifest",
+    "SlotTable",
+    "entries_bytes",
+    "slot_bytes",
+]

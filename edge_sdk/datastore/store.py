@@ -1,0 +1,780 @@
+"""Datastore: the device's labelled memory, a folder that survives kill -9, power cuts and full disks.
+
+Every change follows one order: check everything, take the lock, tell the readers which slots will change (`notices`),
+write the slots, give the lock back, sync. The sync comes last and outside of the lock: another process may see an
+entry some milliseconds before it is durable, but `add` returns only when it is.
+"""
+
+import json
+import logging
+import os
+import secrets
+import shutil
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from edge_sdk.datastore.manifest import MAX_CAPACITY, Manifest
+from edge_sdk.datastore.notices import LOCK_BYTES, MAGIC
+from edge_sdk.datastore.policies import check_room, slot_for_one, slots_for_many
+from edge_sdk.datastore.slots import (
+    HEADER_BYTES,
+    MAX_SEQUENCE,
+    VALID,
+    ScratchSlot,
+    as_bytes,
+    check_embeddings,
+    entries_bytes,
+)
+from edge_sdk.datastore.storage import ENTRIES, INDEX, LOCK, MANIFEST, PROTOTYPES, Storage, sync_folder
+from edge_sdk.datastore.table import SlotTable
+from edge_sdk.datastore.view import BLOCK_BYTES, View
+from edge_sdk.errors import ConfigError, DatastoreError, DatastoreLockedError, InputError
+from edge_sdk.labels import normalise_label, unknown_label_message
+from edge_sdk.model import ModelMetadata
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_LOCK_WAIT = 10.0
+"""Seconds that a writer waits for another one."""
+
+
+class Block(NamedTuple):
+    """Some entries of a store, read in bulk."""
+
+    slots: np.ndarray
+    """int64 (m,), ascending."""
+
+    sequences: np.ndarray
+    """uint64 (m,)."""
+
+    labels: np.ndarray
+    """int32 (m,): class ids."""
+
+    embeddings: np.ndarray
+    """float32 (m, dim), dequantised."""
+
+    probabilities: np.ndarray
+    """float32 (m, n_classes): what the global model said."""
+
+
+class Datastore:
+    """A bounded set of entries on disk; open it with `create` or `open`.
+
+    Safe to share between threads: every method takes `lock`, a reentrant lock, which a caller holds around several
+    reads that must agree with each other. Any number of processes may have the same store open.
+    """
+
+    _storage_class: type[Storage] = Storage
+
+    def __init__(self, view: View, *, lock_wait: float) -> None:
+        self.lock = threading.RLock()
+        """Held by every method; hold it around several reads that must belong together."""
+        self.lock_wait = lock_wait
+        """Seconds that a write waits for another process before `DatastoreLockedError`."""
+        self.folder = view.storage.folder
+        self._view = view
+        self._storage = view.storage
+        self._scratch = ScratchSlot(view.layout)
+        self._slot_bytes = view.layout.n_bytes
+        self._depth = 0
+        self._is_synced = True
+        self._is_closed = False
+        self._has_warned_small = False
+
+    # Opening
+
+    @classmethod
+    def create(
+        cls,
+        folder: str | os.PathLike[str],
+        *,
+        model: ModelMetadata,
+        capacity: int = 1000,
+        policy: str = "fifo",
+        dtype: str = "float16",
+        allow_new_classes: bool = False,
+        lock_wait: float = DEFAULT_LOCK_WAIT,
+    ) -> Self:
+        """Make an empty datastore for one model, with every byte it will ever need already allocated.
+
+        Args:
+            folder: where; must not exist, its parent must.
+            model: metadata of the model file whose embeddings will be stored.
+            capacity: the most entries, >= 1 (`concatenate`: to begin with).
+            policy: "fifo", "concatenate", "fixed" or "balanced".
+            dtype: of the stored embedding: "float32", "float16" or "int8" (with a scale for each entry).
+            allow_new_classes: whether a label that the model does not know gets a class of its own.
+            lock_wait: seconds that a write waits for another process.
+
+        Raises:
+            ConfigError: a setting is out of range.
+            DatastoreError: the folder exists, or there is no room. Nothing is left behind.
+        """
+        folder = Path(folder)
+        manifest = Manifest(
+            fingerprint=model.fingerprint,
+            dim=model.dim,
+            dtype=dtype,
+            capacity=capacity,
+            policy=policy,
+            classes=tuple(model.classes),
+            n_model_classes=len(model.classes),
+            allow_new_classes=bool(allow_new_classes),
+        )
+        build_folder(folder, manifest, storage_class=cls._storage_class)
+        return cls.open(folder, model=model, lock_wait=lock_wait)
+
+    @classmethod
+    def open(
+        cls,
+        folder: str | os.PathLike[str],
+        *,
+        model: ModelMetadata | None = None,
+        read_only: bool = False,
+        lock_wait: float = DEFAULT_LOCK_WAIT,
+    ) -> Self:
+        """Open a datastore after whatever happened to it.
+
+        Every slot is read and checked; a damaged slot costs its own entry and is counted in `damaged`.
+
+        Args:
+            folder: a datastore.
+            model: when given, the store must have been made with it.
+            read_only: never write. A folder that is not writable is opened so by itself.
+            lock_wait: seconds that a write waits for another process.
+
+        Raises:
+            DatastoreError: no datastore there, damaged beyond its slots, of a newer format, or made with another model.
+        """
+        folder = Path(folder)
+        if not (folder / MANIFEST).is_file():
+            raise DatastoreError(
+                f"{folder}: no datastore there (no {MANIFEST}); make one with edge-sdk ingest or Predictor.open"
+            )
+        writable = not read_only and os.access(folder, os.W_OK) and os.access(folder / ENTRIES, os.W_OK)
+        storage = cls._storage_class(folder, writable=writable)
+        try:
+            view = View(storage)
+            if model is not None:
+                _check_model(folder, view.manifest, model)
+        except BaseException:
+            storage.close()
+            raise
+        return cls(view, lock_wait=lock_wait)
+
+    def close(self) -> None:
+        """Sync what was added without a sync, and give the files back. The second time does nothing."""
+        with self.lock:
+            if self._is_closed:
+                return
+            if not self._is_synced:
+                self.sync()
+            self._is_closed = True
+            self._storage.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # What it is
+
+    @property
+    def manifest(self) -> Manifest:
+        """The settings and durable facts, as of the last `refresh`."""
+        return self._view.manifest
+
+    @property
+    def dim(self) -> int:
+        """Width of an embedding."""
+        return self._view.manifest.dim
+
+    @property
+    def capacity(self) -> int:
+        """The most entries (`concatenate`: before it grows again)."""
+        return self._view.manifest.capacity
+
+    @property
+    def policy(self) -> str:
+        """What happens when it is full."""
+        return self._view.manifest.policy
+
+    @property
+    def dtype(self) -> str:
+        """Of the stored embeddings."""
+        return self._view.manifest.dtype
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The model's classes, then new ones."""
+        return self._view.manifest.classes
+
+    @property
+    def n_model_classes(self) -> int:
+        """How many of `classes` the model knows."""
+        return self._view.manifest.n_model_classes
+
+    @property
+    def interpolation(self) -> dict[str, Any] | None:
+        """λ_m, kernel, bandwidth and k with how they were chosen; None: never chosen."""
+        chosen = self._view.manifest.interpolation
+        return None if chosen is None else dict(chosen)
+
+    @property
+    def read_only(self) -> bool:
+        """Whether this object refuses to write."""
+        return not self._storage.writable
+
+    @property
+    def damaged(self) -> int:
+        """Slots that are neither empty nor a whole entry; they are reused first."""
+        return int(np.count_nonzero(self._view.table.damaged))
+
+    @property
+    def table(self) -> SlotTable:
+        """Sequences, labels and sources by slot, as of the last `refresh`."""
+        return self._view.table
+
+    @property
+    def version(self) -> int:
+        """Grows with every slot change that this process has made or seen."""
+        return self._view.table.version
+
+    @property
+    def keys(self) -> np.ndarray:
+        """(capacity,) structured: the slots, mapped read-only. After reading rows, ask `overwritten`."""
+        return self._view.keys
+
+    def __len__(self) -> int:
+        return self._view.table.filled
+
+    # Reading
+
+    def refresh(self) -> bool:
+        """Notice what other processes wrote since the last call: entries, classes, interpolation, capacity.
+
+        Returns:
+            Whether anything changed. (What other threads did through this object is in `version` at once.)
+        """
+        if self._view.is_quiet():
+            return False
+        with self.lock:
+            self._check_open()
+            return self._view.refresh()
+
+    def changed_slots(self, since_version: int) -> np.ndarray | None:
+        """int32 (m,): slots that changed after that `version`; None: too many, look at all of them."""
+        with self.lock:
+            return self._view.table.changed_since(since_version)
+
+    def overwritten(self, slots: np.ndarray) -> bool:
+        """Whether another process may have changed one of `slots` since the last `refresh` (60 ns when nothing
+        happened).
+
+        For readers of `keys` and `embeddings`: read, then ask; on True, `refresh` and read again.
+        """
+        return self._view.overwritten(np.asarray(slots))
+
+    @contextmanager
+    def still(self) -> Iterator[None]:
+        """Keep writers of all processes out, for a reader that was overtaken again and again; up to date inside.
+
+        Raises:
+            DatastoreLockedError: a writer held the lock for longer than `lock_wait`.
+        """
+        with self.lock:
+            self._lock_files()
+            try:
+                self._view.refresh(locked=True)
+                yield
+            finally:
+                self._unlock_files()
+
+    def embeddings(self, slots: np.ndarray) -> np.ndarray:
+        """float32 (m, dim): a few entries' embeddings, from the map."""
+        rows = self._view.keys
+        embeddings: np.ndarray = rows["embedding"][slots].astype(np.float32)
+        if self.dtype == "int8":
+            embeddings *= rows["scale"][slots][:, None]
+        return embeddings
+
+    def probabilities(self, slots: np.ndarray) -> np.ndarray:
+        """float32 (m, n_classes): what the global model said about entries; 0 for classes it does not know."""
+        return self._view.layout.probabilities(self._view.keys[slots], len(self.classes))
+
+    def read_blocks(self, slots: np.ndarray | None = None, *, max_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
+        """All entries, or those in `slots`, in bounded blocks that are read by `pread` and checked.
+
+        An entry that changes while this runs is left out; `refresh` tells.
+
+        Args:
+            slots: int (m,), any order; None for all.
+            max_bytes: most bytes of slots in memory at once (one slot at least).
+        """
+        rows = max(1, min(max_bytes, BLOCK_BYTES) // self._slot_bytes)
+        wanted = np.flatnonzero(self.table.sequences) if slots is None else np.unique(slots)
+        while len(wanted):
+            first = int(wanted[0])
+            part = wanted[: np.searchsorted(wanted, first + rows)]
+            wanted = wanted[len(part) :]
+            with self.lock:
+                self._check_open()
+                ((_, block, states),) = self._view.checked_blocks(first, int(part[-1]) - first + 1)
+                at = part - first
+                keep = (states[at] == VALID) & (block["sequence"][at] == self.table.sequences[part])
+            part, block = part[keep], block[at[keep]]
+            layout = self._view.layout
+            yield Block(
+                slots=part.astype(np.int64),
+                sequences=block["sequence"],
+                labels=block["label"],
+                embeddings=layout.embeddings(block),
+                probabilities=layout.probabilities(block, len(self.classes)),
+            )
+
+    def find_sources(self, sources: Sequence[int] | np.ndarray) -> np.ndarray:
+        """int64 (m,): for each source the slot of an entry that came from it, -1 for none (and for source 0)."""
+        with self.lock:
+            return self._view.table.find_sources(sources)
+
+    # Adding
+
+    def add(
+        self,
+        embeddings: np.ndarray,
+        labels: Sequence[str],
+        probabilities: np.ndarray,
+        *,
+        sources: Sequence[int] | np.ndarray | None = None,
+        sync: bool = True,
+    ) -> np.ndarray:
+        """Store entries; the policy decides what gives way.
+
+        Args:
+            embeddings: float32 (n, dim).
+            labels: n labels. One that is not in `classes` is refused unless the store allows new classes.
+            probabilities: (n, n_model_classes), what the global model said.
+            sources: uint64 (n,), digests of the inputs; None or 0: unknown.
+            sync: on the medium when this returns. Otherwise after `sync`, or when the system gets to it (about 30 s):
+                a power cut until then may cost any of the entries, never others.
+
+        Returns:
+            uint64 (n,): their sequences. (In a batch larger than the capacity the first ones are gone again.)
+
+        Raises:
+            InputError: wrong shape, not finite, too large for the dtype, unknown label. The store is unchanged.
+            DatastoreLockedError: another process kept writing for `lock_wait` seconds. The store is unchanged.
+            DatastoreError: read-only, full (`fixed`), no room to grow (the store is unchanged); or the medium failed
+                while writing (what was not yet written is lost, `refresh` tells).
+        """
+        self._check_writable()
+        embeddings, probabilities, digests = self._check_entries(embeddings, labels, probabilities, sources)
+        n = len(embeddings)
+        if n == 0:
+            return np.zeros(0, np.uint64)
+        with self.lock:
+            self._lock_files()
+            try:
+                self._view.refresh(locked=True)
+                first = self._next_sequence(n)
+                check_room(self._view.table, n, policy=self.policy, where=str(self.folder))
+                ids = self._class_ids(labels)
+                if self.policy == "concatenate" and n > self.capacity - len(self):
+                    self._grow(len(self) + n)
+                if n == 1:
+                    self._add_one(
+                        embeddings[0], probabilities[0], ids[0], 0 if digests is None else int(digests[0]), first
+                    )
+                else:
+                    self._add_many(embeddings, probabilities, np.array(ids, np.int32), digests, first)
+            finally:
+                self._unlock_files()
+        if sync:
+            self.sync()
+        return np.arange(first, first + n, dtype=np.uint64)
+
+    def sync(self) -> None:
+        """Wait until every entry added so far is on the medium."""
+        self._check_writable()
+        self._is_synced = True
+        try:
+            self._storage.sync(ENTRIES)
+        except DatastoreError:
+            self._is_synced = False
+            raise
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Keep every other writer out for several changes (they wait, or are refused after their `lock_wait`).
+
+        Raises:
+            DatastoreLockedError: another process kept writing for `lock_wait` seconds.
+        """
+        self._check_writable()
+        with self.lock:
+            self._lock_files()
+            try:
+                yield
+            finally:
+                self._unlock_files()
+
+    def _check_entries(
+        self,
+        embeddings: np.ndarray,
+        labels: Sequence[str],
+        probabilities: np.ndarray,
+        sources: Sequence[int] | np.ndarray | None,
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+        """The arguments of `add` as arrays of the right shape; raises InputError."""
+        embeddings = np.ascontiguousarray(embeddings, np.float32)
+        probabilities = np.ascontiguousarray(probabilities, np.float32)
+        manifest = self._view.manifest
+        if embeddings.ndim != 2 or embeddings.shape[1] != manifest.dim:
+            raise InputError(f"embeddings are of shape {embeddings.shape}, expected (n, {manifest.dim})")
+        n = len(embeddings)
+        if probabilities.shape != (n, manifest.n_model_classes):
+            raise InputError(
+                f"probabilities are of shape {probabilities.shape}, expected ({n}, {manifest.n_model_classes})"
+            )
+        if isinstance(labels, str) or len(labels) != n:
+            raise InputError(f"got {len(labels)} labels for {n} embeddings")
+        if not check_embeddings(embeddings, self._view.layout) and not self._has_warned_small:
+            self._has_warned_small = True
+            logger.warning(
+                "%s: embeddings below 6e-5 lose bits in float16; a datastore with dtype float32 keeps them", self.folder
+            )
+        if n and not (probabilities.min() >= 0.0 and probabilities.max() <= 1.001):
+            raise InputError("probabilities are numbers from 0 to 1; is this the model's probability output?")
+        if sources is None:
+            return embeddings, probabilities, None
+        digests = np.asarray(sources, np.uint64)
+        if digests.shape != (n,):
+            raise InputError(f"got {digests.size} sources for {n} embeddings")
+        return embeddings, probabilities, digests
+
+    def _next_sequence(self, n: int) -> int:
+        """The first of `n` sequences that were never given.
+
+        Each damaged slot may have held a newer entry than any that is left, so it counts as one.
+        """
+        table = self._view.table
+        unseen = 0 if table.filled == table.capacity else self.damaged
+        first = max(self._view.manifest.highest_sequence, table.newest) + unseen + 1
+        if first + n > MAX_SEQUENCE:
+            raise DatastoreError(f"{self.folder}: sequences are used up ({first}); start a new datastore")
+        return first
+
+    def _class_ids(self, labels: Sequence[str]) -> list[int]:
+        """Class ids; new classes are made durable in the manifest first. The caller holds the lock.
+
+        Raises:
+            InputError: an unknown label that is not allowed.
+        """
+        known = self._view.class_ids
+        try:
+            return [known[label] for label in labels]
+        except (KeyError, TypeError):
+            names = [normalise_label(label) for label in labels]
+        new = list(dict.fromkeys(name for name in names if name not in known))
+        manifest = self._view.manifest
+        if new and not manifest.allow_new_classes:
+            raise InputError(unknown_label_message(new[0], self.classes))
+        if new:
+            self._view.take_manifest(replace(manifest, classes=manifest.classes + tuple(new)))
+            self._tell(0, 0, 0)
+        return [self._view.class_ids[name] for name in names]
+
+    def _add_one(
+        self, embedding: np.ndarray, probabilities: np.ndarray, label: int, source: int, sequence: int
+    ) -> None:
+        """Write one entry; the caller holds the lock."""
+        view, table = self._view, self._view.table
+        slot = slot_for_one(table, label, policy=view.manifest.policy)
+        evicted = int(table.labels[slot]) if table.sequences[slot] else label
+        self._scratch.fill(embedding, probabilities, label, source, sequence)
+        self._tell(sequence, slot, 1)
+        self._write_slots(slot, self._scratch.buffer)
+        table.put(slot, sequence, label, source)
+        if evicted != label and table.counts[evicted] == 0:
+            self._warn_emptied([evicted])
+
+    def _add_many(
+        self,
+        embeddings: np.ndarray,
+        probabilities: np.ndarray,
+        labels: np.ndarray,
+        sources: np.ndarray | None,
+        first: int,
+    ) -> None:
+        """Write a batch in runs of neighbouring slots; the caller holds the lock."""
+        if sources is None:
+            sources = np.zeros(len(labels), np.uint64)
+        table = self._view.table
+        held = [label for label, count in enumerate(table.counts) if count]
+        if self.policy == "balanced" and len(labels) > table.capacity - table.filled:
+            # One by one, because every eviction depends on the ones before.
+            for i, label in enumerate(labels.tolist()):
+                self._add_one(embeddings[i], probabilities[i], label, int(sources[i]), first + i)
+            return
+        skip = max(0, len(labels) - table.capacity)  # they would be evicted by this very batch
+        slots = slots_for_many(table, len(labels) - skip)
+        rows = max(1, BLOCK_BYTES // self._slot_bytes)
+        for run in _runs(slots, rows):
+            part = slice(skip + run.start, skip + run.stop)
+            sequence = first + part.start
+            block = self._view.layout.encode(
+                embeddings[part], probabilities[part], labels[part], sources[part], sequence
+            )
+            start = int(slots[run.start])
+            self._tell(sequence, start, len(block))
+            self._write_slots(start, as_bytes(block))
+            table.put_many(slots[run], sequence, labels[part], sources[part])
+        self._warn_emptied([label for label in held if table.counts[label] == 0])
+
+    def _warn_emptied(self, labels: list[int]) -> None:
+        for label in labels:
+            logger.warning('%s: class "%s" has just lost its last entry', self.folder, self.classes[label])
+
+    def _grow(self, needed: int) -> None:
+        """Double the file until it holds `needed` entries: allocated and synced before the manifest says so."""
+        manifest = self._view.manifest
+        capacity = manifest.capacity
+        while capacity < needed:
+            capacity *= 2
+        if capacity > MAX_CAPACITY:
+            raise DatastoreError(f"{self.folder}: cannot grow beyond {MAX_CAPACITY} entries")
+        self._storage.allocate(ENTRIES, HEADER_BYTES + capacity * self._slot_bytes)
+        self._storage.sync(ENTRIES)
+        self._view.take_manifest(replace(manifest, capacity=capacity))
+        self._storage.write(ENTRIES, self._view.layout.header(capacity), 0)
+        self._tell(0, 0, 0)
+
+    # Forgetting and remembering settings
+
+    def forget(
+        self,
+        *,
+        sequences: Sequence[int] | np.ndarray | None = None,
+        label: str | None = None,
+        before: int | None = None,
+    ) -> int:
+        """Overwrite entries with zeros on the medium, and drop every file that was derived from them.
+
+        Damaged slots are overwritten too: they may hold what is left of an entry. Conditions are combined with "and".
+
+        Args:
+            sequences: of the entries.
+            label: of the entries.
+            before: entries with a smaller sequence.
+
+        Returns:
+            How many entries were forgotten. All of it is durable.
+
+        Raises:
+            ConfigError: no condition.
+            InputError: a label that is not among the classes. Nothing was forgotten.
+            DatastoreError: read-only, locked, or the medium refuses.
+        """
+        self._check_writable()
+        if sequences is None and label is None and before is None:
+            raise ConfigError("forget needs sequences, a label, or before=SEQUENCE")
+        with self.lock:
+            self._lock_files()
+            try:
+                self._view.refresh(locked=True)
+                doomed = self._select(sequences, label, before)
+                self._keep_high_water(doomed)
+                self._drop_derived()
+                wiped = np.union1d(doomed, np.flatnonzero(self._view.table.damaged))
+                self._zero(wiped)
+            finally:
+                self._unlock_files()
+            if len(wiped):
+                self.sync()
+        return len(doomed)
+
+    def _select(
+        self, sequences: Sequence[int] | np.ndarray | None, label: str | None, before: int | None
+    ) -> np.ndarray:
+        """Slots of the entries that meet all conditions."""
+        table = self._view.table
+        chosen = table.sequences != 0
+        if sequences is not None:
+            wanted = [number for number in np.asarray(sequences).reshape(-1).tolist() if 0 < number <= MAX_SEQUENCE]
+            chosen &= np.isin(table.sequences, np.array(wanted, np.uint64))
+        if label is not None:
+            name = normalise_label(label)
+            if name not in self._view.class_ids:
+                raise InputError(unknown_label_message(name, self.classes).removesuffix("; or allow new classes"))
+            chosen &= table.labels == self._view.class_ids[name]
+        if before is not None:
+            chosen &= table.sequences < np.uint64(min(max(0, before), MAX_SEQUENCE))
+        return np.flatnonzero(chosen)
+
+    def _keep_high_water(self, doomed: np.ndarray) -> None:
+        """Store the highest sequence ever given before the slots that show it are zeroed."""
+        table, manifest = self._view.table, self._view.manifest
+        highest = self._next_sequence(1) - 1
+        is_shown = not table.damaged.any() and not (table.sequences[doomed] == table.newest).any()
+        if not is_shown and highest > manifest.highest_sequence:
+            self._view.take_manifest(replace(manifest, highest_sequence=highest))
+            self._tell(0, 0, 0)
+
+    def _drop_derived(self) -> None:
+        """Remove what was computed from the entries; it is computed again from those that stay."""
+        self._storage.remove(PROTOTYPES)
+        for path in sorted((self.folder / INDEX).rglob("*")):
+            if path.is_file():
+                self._storage.remove(str(path.relative_to(self.folder)))
+
+    def _zero(self, slots: np.ndarray) -> None:
+        """Overwrite slots with zeros; the caller holds the lock and syncs."""
+        rows = max(1, BLOCK_BYTES // self._slot_bytes)
+        for run in _runs(slots, rows):
+            start, count = int(slots[run.start]), run.stop - run.start
+            self._tell(0, start, count)
+            self._write_slots(start, memoryview(bytes(count * self._slot_bytes)))
+            for slot in range(start, start + count):
+                self._view.table.clear(slot, damaged=False)
+
+    def save_interpolation(self, interpolation: Mapping[str, Any] | None) -> None:
+        """Store λ_m, kernel, bandwidth and k with how they were chosen; durable when this returns.
+
+        Raises:
+            ConfigError: not a JSON mapping of finite numbers, texts and lists. The old one stays.
+            DatastoreError: read-only, locked, or no room.
+        """
+        self._check_writable()
+        try:
+            values = None if interpolation is None else json.loads(json.dumps(dict(interpolation), allow_nan=False))
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"interpolation cannot be stored as JSON: {error}") from error
+        with self.lock:
+            self._lock_files()
+            try:
+                self._view.refresh(locked=True)
+                self._view.take_manifest(replace(self._view.manifest, interpolation=values))
+                self._tell(0, 0, 0)
+            finally:
+                self._unlock_files()
+
+    # The write path
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise DatastoreError(f"{self.folder}: the datastore was closed")
+
+    def _check_writable(self) -> None:
+        self._check_open()
+        if not self._storage.writable:
+            reason = "it was opened read-only" if os.access(self.folder, os.W_OK) else "its folder is not writable"
+            raise DatastoreError(f"{self.folder}: nothing can be learnt or forgotten here, {reason}; predictions go on")
+
+    def _lock_files(self) -> None:
+        """Take the lock between processes; the caller holds `lock`. May be nested."""
+        self._check_open()
+        if self._depth == 0:
+            view, storage = self._view, self._storage
+            if view.process != os.getpid():  # after a fork the lock would be shared with the parent
+                storage.reopen(LOCK)
+                view.process = os.getpid()
+            if not storage.lock(self.lock_wait):
+                raise DatastoreLockedError(self._locked_message())
+        self._depth += 1
+
+    def _locked_message(self) -> str:
+        notices = self._view.notices
+        holder = self._storage.holder() or (notices.last_writer() if notices else None)
+        who = f"process {holder}" if holder else "another process"
+        return f"{self.folder}: {who} is writing, waited {self.lock_wait:g} s; try again, or allow a longer wait"
+
+    def _unlock_files(self) -> None:
+        self._depth -= 1
+        if self._depth == 0:
+            self._storage.unlock()
+
+    def _tell(self, first_sequence: int, start: int, count: int) -> None:
+        """Append the notice of a change that comes next."""
+        notices = self._view.notices
+        if notices is not None:
+            record, at = notices.next_record(first_sequence, start, count)
+            self._storage.write(LOCK, record, at)
+            notices.advance(notices.seen + 1)
+
+    def _write_slots(self, start: int, data: memoryview) -> None:
+        """Write neighbouring slots; after a failure nothing is believed until it was read again."""
+        self._is_synced = False
+        try:
+            self._storage.write(ENTRIES, data, HEADER_BYTES + start * self._slot_bytes)
+        except DatastoreError:
+            self._view.stale = True
+            raise
+
+
+def build_folder(folder: Path, manifest: Manifest, *, storage_class: type[Storage] = Storage) -> None:
+    """Make the folder of an empty datastore, whole or not at all: built beside, synced, then renamed.
+
+    Raises:
+        DatastoreError: the folder exists, or the system refuses. Nothing is left behind.
+    """
+    if folder.exists() or folder.is_symlink():
+        raise DatastoreError(f"{folder}: exists already; open it, or choose another folder")
+    beside = folder.with_name(f".{folder.name}.{os.getpid()}.{secrets.token_hex(4)}.new")
+    try:
+        beside.mkdir(mode=0o700)
+    except OSError as error:
+        raise DatastoreError(f"cannot create {folder}: {error.strerror}") from error
+    storage = storage_class(beside, writable=True)
+    try:
+        layout = manifest.layout
+        storage.create(ENTRIES)
+        storage.allocate(
+            ENTRIES, entries_bytes(layout.dim, layout.n_model_classes, layout.dtype, capacity=manifest.capacity)
+        )
+        storage.write(ENTRIES, layout.header(manifest.capacity), 0)
+        storage.sync(ENTRIES)
+        storage.create(LOCK)
+        storage.write(LOCK, MAGIC.ljust(LOCK_BYTES, b"\0"), 0)
+        storage.sync(LOCK)
+        storage.replace(MANIFEST, manifest.to_json().encode())
+        os.replace(beside, folder)
+        sync_folder(folder.parent)
+    except OSError as error:
+        raise DatastoreError(f"cannot create {folder}: {error.strerror}") from error
+    finally:
+        storage.close()
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def _check_model(folder: Path, manifest: Manifest, model: ModelMetadata) -> None:
+    """Raises DatastoreError when the store's numbers mean nothing to this model."""
+    if manifest.fingerprint != model.fingerprint:
+        raise DatastoreError(
+            f"{folder}: made with another model (fingerprint {manifest.fingerprint[:12]}, "
+            f"this model file has {model.fingerprint[:12]}); "
+            "rebuild it with edge-sdk reembed, or use a new folder"
+        )
+    if manifest.dim != model.dim or manifest.classes[: manifest.n_model_classes] != tuple(model.classes):
+        raise DatastoreError(
+            f"{folder}: same fingerprint, but another dim or other classes than the model file; use a new folder"
+        )
+
+
+def _runs(slots: np.ndarray, longest: int) -> Iterator[slice]:
+    """Positions of stretches in which each slot follows the one before, at most `longest` long."""
+    ends = np.append(np.flatnonzero(np.diff(slots) != 1) + 1, len(slots)).tolist() if len(slots) else []
+    start = 0
+    for end in ends:
+        for begin in range(start, end, longest):
+            yield slice(begin, min(begin + longest, end))
+        start = end
