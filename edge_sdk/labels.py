@@ -1,8 +1,9 @@
 """The one rule for labels.
 
-A label is text. A string is taken as it is, an integer as its decimal digits (so that an array of class numbers means the
-classes "0", "1", ...); floats, booleans and missing values are refused, because `1`, `1.0` and `True` would silently merge
-or silently differ. Then: surrounding white space is removed, Unicode is composed (NFC), and nothing empty is left over.
+A label is text. A string is taken as it is, an integer as its decimal digits (so that an array of class numbers means
+the classes "0", "1", ...); floats, booleans and missing values are refused, because `1`, `1.0` and `True` would
+silently merge or silently differ. Then: surrounding white space is removed, Unicode is composed (NFC), and nothing
+empty is left over.
 """
 
 import difflib

@@ -1,9 +1,9 @@
 """ModelFile: an exported `.onnx` file and what it says about itself.
 
-The metadata is read by walking the top level of the file's protobuf (a few dozen bytes besides the graph), not by opening
-an onnxruntime session: a PNG, half a file or a model for a newer runtime is then named in a plain sentence before native
-code sees it, and `edge-sdk info` needs no session. The graph's bytes carry a CRC-32 in the metadata, so that a weight
-damaged on the card is found when the file is opened (1 GB/s or more, so 10 ms for a 10 MB model).
+The metadata is read by walking the top level of the file's protobuf (a few dozen bytes besides the graph), not by
+opening an onnxruntime session: a PNG, half a file or a model for a newer runtime is then named in a plain sentence
+before native code sees it, and `edge-sdk info` needs no session. The graph's bytes carry a CRC-32 in the metadata, so
+that a weight damaged on the card is found when the file is opened (1 GB/s or more, so 10 ms for a 10 MB model).
 """
 
 import io
@@ -49,7 +49,8 @@ class InputSpec:
     """What the numbers are: "array" (anything), "image", "audio"."""
 
     preprocessing: dict[str, Any] = field(default_factory=dict)
-    """What happens to a file before the graph (size, colour, rate); what happens inside the graph is not repeated here."""
+    """What happens to a file before the graph (size, colour, rate); what happens inside the graph is not repeated
+    here."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,8 @@ class ModelMetadata:
     """Width of `embedding`."""
 
     fingerprint: str
-    """SHA-256 over everything that gives an embedding its meaning: the graph with its weights, the input spec, the classes."""
+    """SHA-256 over everything that gives an embedding its meaning: the graph with its weights, the input spec, the
+    classes."""
 
     graph_crc32: int
     """CRC-32 of the serialised graph, as it lies in the file."""
@@ -74,7 +76,8 @@ class ModelMetadata:
     format_version: int = FORMAT_VERSION
 
     extensions: dict[str, Any] = field(default_factory=dict)
-    """Room for what later versions add (reference embeddings, quantisation report); readers ignore what they do not know."""
+    """Room for what later versions add (reference embeddings, quantisation report); readers ignore what they do not
+    know."""
 
     def to_json(self) -> str:
         """The metadata as JSON text, keys sorted."""
@@ -133,7 +136,8 @@ class ModelFile:
         """Check a model file and read its metadata.
 
         Raises:
-            ModelFileError: no such file, not an ONNX file, cut short, damaged, not exported by edge-sdk, or of a newer format.
+            ModelFileError: no such file, not an ONNX file, cut short, damaged, not exported by edge-sdk, or of a newer
+                format.
         """
         path = Path(path)
         try:
@@ -141,7 +145,8 @@ class ModelFile:
                 layout = _read_layout(file, path)
                 if METADATA_KEY not in layout.properties:
                     raise ModelFileError(
-                        f"{path}: an ONNX file without edge-sdk metadata; make one with: edge-sdk export MODEL -o {path.name}"
+                        f"{path}: an ONNX file without edge-sdk metadata; "
+                        f"make one with: edge-sdk export {path.name} -o NEW.onnx"
                     )
                 metadata = ModelMetadata.from_json(layout.properties[METADATA_KEY], source=str(path))
                 found = crc32_of_span(file, layout.graph_start, layout.graph_size)
@@ -149,7 +154,8 @@ class ModelFile:
             raise ModelFileError(f"{path}: cannot read the model file: {error.strerror}") from error
         if found != metadata.graph_crc32:
             raise ModelFileError(
-                f"{path}: damaged model file (graph checksum {found:08x}, expected {metadata.graph_crc32:08x}); copy it to the device again"
+                f"{path}: damaged model file (graph checksum {found:08x}, expected {metadata.graph_crc32:08x}); "
+                "copy it to the device again"
             )
         return cls(path=path, metadata=metadata, ir_version=layout.ir_version)
 
@@ -215,7 +221,9 @@ def _read_layout(file: BinaryIO, path: Path) -> _Layout:
                 properties[key] = text
             file.seek(start + size)
     except (EOFError, KeyError, UnicodeDecodeError) as error:
-        raise ModelFileError(f"{path}: not an ONNX file, or cut short ({end} bytes); copy or export it again") from error
+        raise ModelFileError(
+            f"{path}: not an ONNX file, or cut short ({end} bytes); copy or export it again"
+        ) from error
     if ir_version == 0 or graph_start < 0:
         raise ModelFileError(f"{path}: not an ONNX file, or cut short ({end} bytes); copy or export it again")
     return _Layout(ir_version, graph_start, graph_size, properties)

@@ -1,0 +1,491 @@
+"""Predictor: the one object an application holds.
+
+A prediction is one forward pass (which gives the embedding and the global model's answer together), one search and one
+blend. The encoder runs outside the lock; search, learn and tune share one lock, because they share the index.
+"""
+
+import hashlib
+import os
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple
+
+import numpy as np
+
+from edge_sdk.datastore import Datastore
+from edge_sdk.encoder import Encoded, Encoder, as_batch
+from edge_sdk.errors import ConfigError, DatastoreError, InputError
+from edge_sdk.interpolation import Interpolation, blend, kernel_weights, knn_probabilities, tune_datastore, winners
+from edge_sdk.labels import normalise_labels
+from edge_sdk.model import ModelMetadata
+from edge_sdk.neighbors import ExactIndex, Index
+
+DEFAULT_CAPACITY = 1000
+FEWEST_TO_TUNE = 32
+"""A Predictor that learns tunes at this many entries, and again whenever the store has doubled."""
+
+
+class Distributions(NamedTuple):
+    """Two answers to the same batch, both (n, n_classes) with rows summing to 1."""
+
+    blended: np.ndarray
+    """float64, or the very array of `global_probabilities` at λ_m = 0 and with an empty datastore."""
+
+    global_probabilities: np.ndarray
+    """float32; 0 in the columns of classes that only the datastore knows."""
+
+    classes: tuple[str, ...]
+    """The columns' labels."""
+
+
+class Learnt(NamedTuple):
+    """What `learn` stored."""
+
+    sequences: np.ndarray
+    """uint64, the sequences of the new entries, in the order of the input."""
+
+    duplicates: int
+    """Inputs left out because the same input with the same label is stored already."""
+
+
+@dataclass(frozen=True)
+class Voter:
+    """One neighbour and its share in p_knn."""
+
+    sequence: int
+    label: str
+    distance: float
+    """Euclidean, between embeddings."""
+
+    age: int
+    """How many entries were learnt after it."""
+
+    share: float
+    """Its weight in p_knn, in [0, 1]; the shares of all voters sum to 1."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """One answer with everything it rests on. Distributions are float32 (n_classes,), columns in `Predictor.classes`
+    order.
+    """
+
+    label: str
+    probability: float
+    probabilities: np.ndarray
+    """The blend."""
+
+    global_probabilities: np.ndarray
+    knn_probabilities: np.ndarray
+    """All zero when the store is empty or the interpolation weight is 0."""
+
+    interpolation_weight: float
+    """λ_m as used: 0 while the store is empty."""
+
+    source: str
+    """"global" (λ_m = 0 or an empty store), "knn" (λ_m = 1) or "blend"."""
+
+    voters: tuple[Voter, ...]
+    """Nearest first."""
+
+
+class Predictor:
+    """A model file and a datastore, ready to predict and to learn.
+
+    Context manager; safe to share between threads. Other processes may learn into the same datastore: their entries
+    count from the next prediction on.
+    """
+
+    def __init__(
+        self, encoder: Encoder, datastore: Datastore, index: Index, *, interpolation: Interpolation | None = None
+    ) -> None:
+        """Put the parts together; most users call `Predictor.open`.
+
+        Args:
+            encoder: the running model file.
+            datastore: opened for the same model.
+            index: search over that datastore.
+            interpolation: settings that stand instead of the datastore's own and are never tuned.
+        """
+        self._encoder = encoder
+        self._datastore = datastore
+        self._index = index
+        self._fixed = interpolation
+        self._lock = threading.RLock()
+
+    @classmethod
+    def open(
+        cls,
+        model: str | os.PathLike[str],
+        datastore: str | os.PathLike[str],
+        *,
+        capacity: int | None = None,
+        policy: str | None = None,
+        dtype: str | None = None,
+        allow_new_classes: bool = False,
+        read_only: bool = False,
+        interpolation_weight: float | None = None,
+        threads: int | None = None,
+    ) -> "Predictor":
+        """Open a model file and its datastore, which is created if missing.
+
+        Args:
+            model: path of the exported `.onnx`.
+            datastore: path of the datastore's folder.
+            capacity: most entries, for a new datastore (default 1000); an existing one must have the same.
+            policy: "fifo" (default), "concatenate", "fixed" or "balanced", likewise.
+            dtype: of the stored embeddings: "float16" (default), "float32" or "int8", likewise.
+            allow_new_classes: accept labels that the model does not know, in a new datastore.
+            read_only: never write; the folder must exist.
+            interpolation_weight: λ_m to use instead of the datastore's own; in [0, 1].
+            threads: threads of one inference; default: the processors this process may use, at most 4.
+
+        Raises:
+            ModelFileError: see `Encoder.open`.
+            DatastoreError: damaged, made with another model, or missing while `read_only`.
+            ConfigError: a setting is out of range, or not what the existing datastore has.
+        """
+        fixed = None if interpolation_weight is None else Interpolation(interpolation_weight, chosen_by="user")
+        encoder = Encoder.open(model, threads=threads)
+        store = _open_datastore(
+            Path(datastore),
+            encoder.metadata,
+            capacity=capacity,
+            policy=policy,
+            dtype=dtype,
+            allow_new_classes=allow_new_classes,
+            read_only=read_only,
+        )
+        return cls(encoder, store, ExactIndex(store), interpolation=fixed)
+
+    @property
+    def metadata(self) -> ModelMetadata:
+        """What the model file says about itself."""
+        return self._encoder.metadata
+
+    @property
+    def encoder(self) -> Encoder:
+        """The running model file."""
+        return self._encoder
+
+    @property
+    def datastore(self) -> Datastore:
+        """The memory."""
+        return self._datastore
+
+    @property
+    def index(self) -> Index:
+        """The search over the memory."""
+        return self._index
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Labels in the order of the columns of `predict_proba`: the model file's, then new ones of this datastore."""
+        return self._datastore.classes
+
+    @property
+    def interpolation(self) -> Interpolation:
+        """The blend's settings in force now."""
+        stored = self._datastore.interpolation
+        if stored is None:
+            settings = Interpolation.untuned(len(self._datastore))
+        else:
+            settings = Interpolation.from_mapping(stored)
+        if self._fixed is not None:
+            return Interpolation(
+                self._fixed.interpolation_weight, settings.kernel, settings.bandwidth, settings.k, chosen_by="user"
+            )
+        return settings
+
+    def predict(self, x: object) -> str | np.ndarray:
+        """The most probable label.
+
+        Args:
+            x: one sample of the model's input shape, or a batch of them.
+
+        Returns:
+            A label for a sample; for a batch an array of labels, (n,).
+
+        Raises:
+            InputError: wrong shape or dtype, or a non-finite value.
+        """
+        batch, is_sample = as_batch(x, self.metadata.input)
+        distributions = self._distributions(self._encoder.encode(batch))
+        labels = np.array(distributions.classes)[winners(distributions.blended, distributions.global_probabilities)]
+        return str(labels[0]) if is_sample else labels
+
+    def predict_proba(self, x: object) -> np.ndarray:
+        """Class probabilities, columns in `classes` order.
+
+        Args:
+            x: one sample of the model's input shape, or a batch of them.
+
+        Returns:
+            float32 (n_classes,) for a sample, (n, n_classes) for a batch; rows sum to 1. At λ_m = 0 or with an empty
+            datastore these are the global model's numbers bit for bit.
+
+        Raises:
+            InputError: wrong shape or dtype, or a non-finite value.
+        """
+        batch, is_sample = as_batch(x, self.metadata.input)
+        probabilities = self._distributions(self._encoder.encode(batch)).blended.astype(np.float32, copy=False)
+        return probabilities[0] if is_sample else probabilities
+
+    def distributions(self, x: object) -> Distributions:
+        """The blend and the global model's own answer, for comparing the two.
+
+        Args:
+            x: one sample of the model's input shape (a batch of one), or a batch of them.
+
+        Raises:
+            InputError: wrong shape or dtype, or a non-finite value.
+        """
+        return self._distributions(self._encoder.encode(as_batch(x, self.metadata.input)[0]))
+
+    def learn(
+        self, x: object, y: object, *, sync: bool = True, allow_duplicates: bool = False, tune: bool = True
+    ) -> Learnt:
+        """Add labelled examples; when the datastore is full its policy decides what goes.
+
+        Args:
+            x: one sample of the model's input shape, or a batch of them.
+            y: a label, or one for each row.
+            sync: when this returns, the entries are on the medium; False leaves them to the system until
+                `datastore.sync()`.
+            allow_duplicates: store an input that is stored already under the same label. An input stored under another
+                label is always stored; the newer entry does not remove the older.
+            tune: choose λ_m anew when the store has doubled since the last time.
+
+        Raises:
+            InputError: wrong shape or dtype, a non-finite value, another number of labels than rows, an unknown label.
+            DatastoreError: no room, read-only, or locked by another process. In every case nothing was stored.
+        """
+        batch, _ = as_batch(x, self.metadata.input)
+        labels = _as_labels(y, len(batch))
+        return self._learn_encoded(self._encoder.encode(batch), batch, labels, sync, allow_duplicates, tune)
+
+    def explain(self, x: object) -> Prediction:
+        """One answer with both distributions, λ_m and the neighbours that voted.
+
+        Args:
+            x: one sample of the model's input shape.
+
+        Raises:
+            InputError: not one sample, wrong dtype, or a non-finite value.
+        """
+        batch, is_sample = as_batch(x, self.metadata.input)
+        if not is_sample:
+            raise InputError(
+                f"explain takes one sample of shape {self.metadata.input.shape}, got a batch of {len(batch)}"
+            )
+        encoded = self._encoder.encode(batch)
+        with self._lock:
+            return self._explain_encoded(encoded)
+
+    def forget(
+        self, *, sequences: Sequence[int] | None = None, label: str | None = None, before: int | None = None
+    ) -> int:
+        """Remove entries by sequence, by label, or older than a sequence; their bytes are overwritten.
+
+        Returns:
+            How many entries were removed.
+
+        Raises:
+            DatastoreError: read-only, or locked by another process. Nothing was removed.
+        """
+        with self._lock:
+            return self._datastore.forget(sequences=sequences, label=label, before=before)
+
+    def tune(self) -> Interpolation:
+        """Choose λ_m, kernel, bandwidth and k by leave-one-out over the store, and save them in the datastore.
+
+        With fewer than 2 entries there is nothing to leave out: the untuned settings are returned, nothing is saved.
+
+        Raises:
+            DatastoreError: read-only, or locked by another process. The settings stay as they were.
+        """
+        with self._lock:
+            return tune_datastore(self._datastore, self._index)
+
+    def close(self) -> None:
+        """Close the datastore; nothing is pending."""
+        with self._lock:
+            self._datastore.close()
+
+    def __enter__(self) -> "Predictor":
+        """Itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close."""
+        self.close()
+
+    def _distributions(self, encoded: Encoded) -> Distributions:
+        with self._lock:
+            self._datastore.refresh()
+            settings = self.interpolation
+            classes = self._datastore.classes
+            global_probabilities = self.with_new_classes(encoded.probabilities)
+            if settings.interpolation_weight == 0.0 or len(self._datastore) == 0 or len(global_probabilities) == 0:
+                return Distributions(global_probabilities, global_probabilities, classes)
+            neighbors = self._index.search(encoded.embeddings, settings.k)
+            knn = knn_probabilities(
+                neighbors.labels,
+                neighbors.distances,
+                len(classes),
+                kernel=settings.kernel,
+                bandwidth=settings.bandwidth,
+            )
+            blended = blend(global_probabilities, knn, interpolation_weight=settings.interpolation_weight)
+            return Distributions(blended, global_probabilities, classes)
+
+    def with_new_classes(self, probabilities: np.ndarray) -> np.ndarray:
+        """The model's columns, then a column of zeros for each class that only this datastore knows."""
+        n_new = len(self._datastore.classes) - probabilities.shape[1]
+        return np.pad(probabilities, ((0, 0), (0, n_new))) if n_new else probabilities
+
+    def _learn_encoded(
+        self, encoded: Encoded, batch: np.ndarray, labels: list[str], sync: bool, allow_duplicates: bool, tune: bool
+    ) -> Learnt:
+        """Store what was encoded, leaving out what is stored already."""
+        sources = np.array([source_digest(sample) for sample in batch], np.uint64)
+        with self._lock:
+            self._datastore.refresh()
+            keep = np.arange(len(batch)) if allow_duplicates else self._new_rows(sources, labels)
+            sequences = np.zeros(0, np.uint64)
+            if len(keep):
+                sequences = self._datastore.add(
+                    encoded.embeddings[keep],
+                    [labels[row] for row in keep],
+                    encoded.probabilities[keep],
+                    sources=sources[keep],
+                    sync=sync,
+                )
+            if tune and self._tuning_is_due():
+                self.tune()
+        return Learnt(sequences, len(batch) - len(keep))
+
+    def _new_rows(self, sources: np.ndarray, labels: list[str]) -> np.ndarray:
+        """Rows whose (input, label) is neither stored nor earlier in the same batch."""
+        slots = self._datastore.find_sources(sources)
+        classes, stored = self._datastore.classes, self._datastore.table.labels
+        seen: set[tuple[int, str]] = set()
+        rows = []
+        for row, (source, label, slot) in enumerate(zip(sources.tolist(), labels, slots.tolist(), strict=True)):
+            if (slot < 0 or classes[stored[slot]] != label) and (source, label) not in seen:
+                rows.append(row)
+            seen.add((source, label))
+        return np.array(rows, np.intp)
+
+    def _tuning_is_due(self) -> bool:
+        """Whether the store has doubled since λ_m was last chosen, and nobody fixed it."""
+        settings = self.interpolation
+        if settings.chosen_by == "user" or self._datastore.read_only:
+            return False
+        tuned_at = settings.n_entries if settings.chosen_by == "leave-one-out" else 0
+        return len(self._datastore) >= max(FEWEST_TO_TUNE, 2 * tuned_at)
+
+    def _explain_encoded(self, encoded: Encoded) -> Prediction:
+        self._datastore.refresh()
+        settings = self.interpolation
+        global_probabilities = self.with_new_classes(encoded.probabilities)
+        n_classes = global_probabilities.shape[1]
+        weight = settings.interpolation_weight if len(self._datastore) else 0.0
+        knn = np.zeros((1, n_classes))
+        voters: tuple[Voter, ...] = ()
+        if weight > 0.0:
+            knn, voters = self._vote(encoded.embeddings, settings, n_classes)
+            blended = blend(global_probabilities, knn, interpolation_weight=weight)
+        else:
+            blended = global_probabilities
+        best = int(winners(blended, global_probabilities)[0])
+        return Prediction(
+            label=self.classes[best],
+            probability=float(blended[0, best]),
+            probabilities=blended[0].astype(np.float32),
+            global_probabilities=global_probabilities[0],
+            knn_probabilities=knn[0].astype(np.float32),
+            interpolation_weight=weight,
+            source={0.0: "global", 1.0: "knn"}.get(weight, "blend"),
+            voters=voters,
+        )
+
+    def _vote(
+        self, embedding: np.ndarray, settings: Interpolation, n_classes: int
+    ) -> tuple[np.ndarray, tuple[Voter, ...]]:
+        """p_knn (1, n_classes) and who voted."""
+        neighbors = self._index.search(embedding, settings.k)
+        knn = knn_probabilities(
+            neighbors.labels, neighbors.distances, n_classes, kernel=settings.kernel, bandwidth=settings.bandwidth
+        )
+        weights = kernel_weights(neighbors.distances, kernel=settings.kernel, bandwidth=settings.bandwidth)[0]
+        newest = int(self._datastore.table.sequences.max())
+        return knn, tuple(
+            Voter(int(sequence), self.classes[label], float(distance), newest - int(sequence), float(share))
+            for sequence, label, distance, share in zip(
+                neighbors.sequences[0],
+                neighbors.labels[0],
+                neighbors.distances[0],
+                weights / weights.sum(),
+                strict=True,
+            )
+        )
+
+
+def source_digest(sample: np.ndarray) -> int:
+    """64-bit digest of one sample as the model takes it, never 0 (0 means unknown)."""
+    digest = hashlib.blake2b(np.ascontiguousarray(sample).data, digest_size=8).digest()
+    return int.from_bytes(digest, "little") or 1
+
+
+def _as_labels(y: object, n_rows: int) -> list[str]:
+    """One label a row.
+
+    Raises:
+        InputError: another number of labels than rows, or something that is no label.
+    """
+    labels: list[object] = [y]
+    if isinstance(y, (Sequence, np.ndarray)) and not isinstance(y, str):
+        labels = list(y)
+    if len(labels) != n_rows:
+        raise InputError(f"{len(labels)} labels for {n_rows} rows; give one label a row")
+    return normalise_labels(labels)
+
+
+def _open_datastore(
+    folder: Path,
+    metadata: ModelMetadata,
+    *,
+    capacity: int | None,
+    policy: str | None,
+    dtype: str | None,
+    allow_new_classes: bool,
+    read_only: bool,
+) -> Datastore:
+    """The existing datastore, whose settings must be those asked for, or a new one."""
+    if not folder.exists():
+        if read_only:
+            raise DatastoreError(f"{folder}: no such datastore; learn something first, or open it without read_only")
+        return Datastore.create(
+            folder,
+            model=metadata,
+            capacity=DEFAULT_CAPACITY if capacity is None else capacity,
+            policy=policy or "fifo",
+            dtype=dtype or "float16",
+            allow_new_classes=allow_new_classes,
+        )
+    store = Datastore.open(folder, model=metadata, read_only=read_only)
+    wanted = {"capacity": capacity, "policy": policy, "dtype": dtype}
+    for name, value in wanted.items():
+        if value is not None and value != getattr(store, name):
+            found = getattr(store, name)
+            store.close()
+            raise ConfigError(
+                f"{folder}: the datastore has {name} {found}, asked for {value}; leave it out or make a new datastore"
+            )
+    return store

@@ -1,0 +1,1 @@
+"""The command line, measurements and evaluation around edge-sdk."""

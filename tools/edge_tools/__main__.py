@@ -1,0 +1,5 @@
+"""`python -m edge_tools` is `edge-sdk`."""
+
+from edge_tools.cli import main
+
+main()

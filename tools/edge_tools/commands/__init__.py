@@ -1,0 +1,1 @@
+"""One file a command; `edge_tools.cli` registers them."""
