@@ -4,6 +4,8 @@
 #   .venv-device  what a device has: `pip install .`, no extras, no torch (`make test` adds pytest)
 #   .venv         the workstation: this checkout, editable, with all extras, and PyTorch
 #
+# PYTHONSAFEPATH keeps the checkout off the path, so that the installed packages are what runs.
+#
 # A new target is its environment's name, a `## line` for `make help`, and its command:
 #   name: device | workstation  ## What it is for
 #   	@echo "name: what it does"
@@ -46,7 +48,7 @@ help:  ## This list
 
 demo: device  ## The device's story on real people's data: about a minute, no torch
 	@echo "demo: three people's watches learn from their own examples (examples/watch/demo.py, device environment)"
-	@$(DEVICE)/python examples/watch/demo.py
+	@PYTHONSAFEPATH=1 $(DEVICE)/python examples/watch/demo.py
 
 demo-export: workstation  ## Make examples/watch/watch.onnx anew from model.pt
 	@echo "demo-export: examples/watch/model.pt -> examples/watch/watch.onnx"
