@@ -20,7 +20,7 @@ ALLOWED = {
 }
 """What the files of a folder may import, beside the standard library and their own package."""
 
-THE_ONE_FILE = {("edge_sdk/neighbors/annoy.py", "annoy"), ("edge_sdk/inputs/sources/images.py", "PIL")}
+THE_ONE_FILE = {("edge_sdk/neighbors/annoy.py", "annoy"), ("edge_sdk/inputs/images.py", "PIL")}
 """Where the runtime may use what it does not load at import time."""
 
 
