@@ -136,8 +136,9 @@ def knn_probabilities(
 
 def blend(global_probabilities: np.ndarray, knn: np.ndarray, *, interpolation_weight: float) -> np.ndarray:
     """λ_m·p_knn + (1-λ_m)·p_global; both (n, n_classes) with rows summing to 1, and so is the float64 result."""
-    global_part: np.ndarray = (1.0 - interpolation_weight) * global_probabilities.astype(np.float64)
-    return interpolation_weight * knn + global_part
+    blended: np.ndarray = (1.0 - interpolation_weight) * global_probabilities.astype(np.float64)
+    blended += interpolation_weight * knn
+    return blended
 
 
 def winners(blended: np.ndarray, global_probabilities: np.ndarray) -> np.ndarray:
@@ -164,7 +165,7 @@ def mixture_weights(likelihoods: np.ndarray, *, iterations: int = 200) -> np.nda
     for _ in range(iterations):
         responsibilities = weights[:, None] * clipped
         responsibilities /= responsibilities.sum(axis=0)
-        updated = responsibilities.mean(axis=1)
+        updated: np.ndarray = responsibilities.mean(axis=1)
         if np.abs(updated - weights).max() < 1e-6:
             return updated
         weights = updated

@@ -1,12 +1,11 @@
 """Predictor: the one object an application holds.
 
 A prediction is one forward pass (which gives the embedding and the global model's answer together), one search and one
-blend. The encoder runs outside the lock; search, learn and tune share one lock, because they share the index.
+blend. The encoder runs outside the lock; search, learn and tune hold the datastore's lock: what they read must agree.
 """
 
 import hashlib
 import os
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -114,7 +113,7 @@ class Predictor:
         self._datastore = datastore
         self._index = index
         self._fixed = interpolation
-        self._lock = threading.RLock()
+        self._lock = datastore.lock
 
     @classmethod
     def open(
