@@ -1,0 +1,220 @@
+"""`edge-sdk ingest` and `predict`: what they add, what they refuse, what they leave as it was."""
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import pytest
+
+from edge_sdk import Datastore, Predictor
+from edge_tools import cli
+
+
+class Outcome(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> dict[str, Any]:
+        return dict(json.loads(self.out))
+
+
+class Run(Protocol):
+    def __call__(self, *arguments: object) -> Outcome: ...
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
+    """The command line in this process."""
+
+    def call(*arguments: object) -> Outcome:
+        monkeypatch.setattr("sys.argv", ["edge-sdk", *map(str, arguments)])
+        capfd.readouterr()
+        try:
+            cli.main()
+            code = 0
+        except SystemExit as leave:
+            code = int(leave.code or 0)
+        out, err = capfd.readouterr()
+        assert "Traceback" not in err
+        return Outcome(code, out, err)
+
+    return call
+
+
+@pytest.fixture
+def model(repository: Path) -> Path:
+    return repository / "tests" / "data" / "tiny.onnx"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return tmp_path / "me.store"
+
+
+def points(n: int) -> np.ndarray:
+    return np.stack([np.arange(n), np.arange(n) % 7], axis=1).astype(np.float32)
+
+
+def labels(n: int) -> np.ndarray:
+    return np.array(["left", "right", "up"])[np.arange(n) % 3]
+
+
+def saved(path: Path, **arrays: Any) -> Path:
+    np.savez(path, **arrays)
+    return path
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(folder)): file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file()}
+
+
+def test_every_example_is_added_in_order_and_the_store_is_tuned(
+    run: Run, model: Path, store: Path, tmp_path: Path
+) -> None:
+    source = saved(tmp_path / "learn.npz", x=points(600), label=labels(600))
+    outcome = run("ingest", source, "--model", model, "--datastore", store, "--json")
+    assert outcome.code == 0
+    assert {name: outcome.document[name] for name in ("added", "duplicates", "refused", "entries")} == {
+        "added": 600,
+        "duplicates": 0,
+        "refused": 0,
+        "entries": 600,
+    }
+    assert outcome.document["per_class"]["up"] == {"added": 200, "entries": 200}
+    with Predictor.open(model, store, read_only=True) as predictor:
+        assert predictor.datastore.table.newest == 600
+        assert predictor.interpolation.chosen_by == "leave-one-out"
+        assert predictor.explain(points(600)[599]).voters[0].sequence == 600
+
+
+def test_running_the_same_ingest_twice_adds_nothing(run: Run, model: Path, store: Path, tmp_path: Path) -> None:
+    source = saved(tmp_path / "learn.npz", x=points(300), label=labels(300))
+    run("ingest", source, "--model", model, "--datastore", store)
+    again = run("ingest", source, "--model", model, "--datastore", store, "--json")
+    assert (again.code, again.document["added"], again.document["duplicates"]) == (0, 0, 300)
+    more = run("ingest", source, "--model", model, "--datastore", store, "--allow-duplicates", "--json")
+    assert (more.document["added"], more.document["entries"]) == (300, 600)
+
+
+def test_interrupted_ingest_continues(run: Run, model: Path, store: Path, tmp_path: Path) -> None:
+    x, y = points(500), labels(500)
+    run("ingest", saved(tmp_path / "half.npz", x=x[:290], label=y[:290]), "--model", model, "--datastore", store)
+    whole = saved(tmp_path / "whole.npz", x=x, label=y)
+    outcome = run("ingest", whole, "--model", model, "--datastore", store, "--json").document
+    assert (outcome["added"], outcome["duplicates"], outcome["entries"]) == (210, 290, 500)
+    assert {name: each["added"] for name, each in outcome["per_class"].items()} == {"left": 70, "right": 70, "up": 70}
+
+
+def test_refused_inputs_are_named_counted_and_give_code_4(run: Run, model: Path, store: Path, tmp_path: Path) -> None:
+    x, y = points(20), labels(20).astype("U20")
+    x[7, 1] = np.nan
+    y[9] = "rihgt"
+    outcome = run("ingest", saved(tmp_path / "a.npz", x=x, label=y), "--model", model, "--datastore", store, "--json")
+    assert (outcome.code, outcome.document["added"], outcome.document["refused"]) == (4, 18, 2)
+    assert "a.npz[7]: holds nan at [1]" in outcome.err
+    assert 'a.npz[9]: unknown label "rihgt": did you mean "right"?' in outcome.err
+    assert len(outcome.err.splitlines()) == 2
+
+
+def test_strict_stops_at_the_first_and_adds_nothing(run: Run, model: Path, store: Path, tmp_path: Path) -> None:
+    x = points(700)
+    x[650, 0] = np.inf
+    outcome = run(
+        "ingest", saved(tmp_path / "a.npz", x=x, label=labels(700)), "--model", model, "--datastore", store, "--strict"
+    )
+    assert outcome.code == 1
+    assert "a.npz[650]" in outcome.err
+    assert len(outcome.err.splitlines()) == 1
+    assert not store.exists()
+
+
+@pytest.mark.parametrize("case", ["no x", "shape", "labels", "junk", "missing"])
+def test_source_wrong_as_a_whole_leaves_the_store_as_it_was(
+    run: Run, model: Path, store: Path, tmp_path: Path, case: str
+) -> None:
+    source = tmp_path / "bad.npz"
+    if case == "junk":
+        source.write_bytes(b"junk")
+    elif case != "missing":
+        arrays = {"x": points(9), "label": labels(9)}
+        arrays |= {"no x": {}, "shape": {"x": np.zeros((9, 3), np.float32)}, "labels": {"label": labels(8)}}[case]
+        saved(source, **{("data" if case == "no x" and name == "x" else name): value for name, value in arrays.items()})
+    outcome = run("ingest", source, "--model", model, "--datastore", store)
+    assert outcome.code == 1
+    assert len(outcome.err.splitlines()) == 1
+    assert "bad.npz" in outcome.err
+    assert not store.exists()
+    run("ingest", saved(tmp_path / "good.npz", x=points(9), label=labels(9)), "--model", model, "--datastore", store)
+    before = contents(store)
+    assert run("ingest", source, "--model", model, "--datastore", store).code == 1
+    assert contents(store) == before
+
+
+def test_only_refused_inputs_make_no_store(run: Run, model: Path, store: Path, tmp_path: Path) -> None:
+    outcome = run(
+        "ingest", saved(tmp_path / "a.npz", x=points(3), label=["a", "b", "c"]), "--model", model, "--datastore", store
+    )
+    assert outcome.code == 4
+    assert not store.exists()
+
+
+def test_dry_run_counts_and_adds_nothing(run: Run, model: Path, store: Path, tmp_path: Path) -> None:
+    source = saved(tmp_path / "a.npz", x=points(12), label=labels(12))
+    outcome = run("ingest", source, "--model", model, "--datastore", store, "--dry-run", "--json")
+    assert (outcome.code, outcome.document["added"]) == (0, 12)
+    assert not store.exists()
+
+
+def test_new_classes_get_columns_of_their_own_where_they_are_allowed(
+    run: Run, model: Path, store: Path, tmp_path: Path
+) -> None:
+    source = saved(tmp_path / "a.npz", x=points(6), label=["zebra", "left", "zebra", "up", "é", "e\u0301"])
+    outcome = run("ingest", source, "--model", model, "--datastore", store, "--allow-new-classes", "--json")
+    assert (outcome.code, outcome.document["added"]) == (0, 6)
+    with Datastore.open(store, read_only=True) as opened:
+        assert opened.classes == ("left", "right", "up", "zebra", "é")
+
+
+def test_settings_reach_the_new_store(run: Run, model: Path, store: Path, tmp_path: Path) -> None:
+    source = saved(tmp_path / "a.npz", x=points(30), label=labels(30))
+    arguments = ("--capacity", 10, "--policy", "balanced", "--no-tune", "--sync-every", 4)
+    assert run("ingest", source, "--model", model, "--datastore", store, *arguments).code == 0
+    with Datastore.open(store, read_only=True) as opened:
+        assert (len(opened), opened.capacity, opened.policy, opened.interpolation) == (10, 10, "balanced", None)
+
+
+def test_label_for_all(run: Run, model: Path, store: Path, tmp_path: Path) -> None:
+    source = saved(tmp_path / "a.npz", x=points(5))
+    assert "--label" in run("ingest", source, "--model", model, "--datastore", store).err
+    outcome = run("ingest", source, "--model", model, "--datastore", store, "--label", "up", "--json")
+    assert outcome.document["per_class"]["up"] == {"added": 5, "entries": 5}
+
+
+def test_predict_gives_one_line_an_input(run: Run, model: Path, store: Path, tmp_path: Path) -> None:
+    x = points(40)
+    x[3, 0] = np.nan
+    source = saved(tmp_path / "test.npz", x=x)
+    outcome = run("predict", source, "--model", model, "--json")
+    answers = [json.loads(line) for line in outcome.out.splitlines()]
+    assert (outcome.code, len(answers)) == (4, 39)
+    assert answers[0] == {"name": "test.npz[0]", "label": "left", "probability": pytest.approx(1 / 3, abs=1e-6)}
+    assert "test.npz[3]" in outcome.err
+    run("ingest", saved(tmp_path / "a.npz", x=points(40), label=["up"] * 40), "--model", model, "--datastore", store)
+    mixed = run("predict", source, "--model", model, "--datastore", store, "--lambda", 1, "--json")
+    assert {json.loads(line)["label"] for line in mixed.out.splitlines()} == {"up"}
+
+
+def test_predict_answers_as_the_predictor_does(run: Run, model: Path, store: Path, tmp_path: Path) -> None:
+    source = saved(tmp_path / "a.npz", x=points(60), label=labels(60))
+    run("ingest", source, "--model", model, "--datastore", store)
+    out = run("predict", source, "--model", model, "--datastore", store, "--json").out
+    with Predictor.open(model, store, read_only=True) as predictor:
+        assert [json.loads(line)["label"] for line in out.splitlines()] == list(predictor.predict(points(60)))
+
+
+def test_predict_without_a_store_takes_no_lambda(run: Run, model: Path, tmp_path: Path) -> None:
+    outcome = run("predict", saved(tmp_path / "a.npz", x=points(2)), "--model", model, "--lambda", 0.5)
+    assert (outcome.code, len(outcome.err.splitlines())) == (1, 1)
