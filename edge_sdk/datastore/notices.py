@@ -7,7 +7,6 @@ again. Nothing here needs to be durable: after a power cut every process reads t
 """
 
 import mmap
-import os
 import struct
 import zlib
 from typing import NamedTuple
@@ -50,14 +49,9 @@ class Notices:
     def __init__(self, ring: mmap.mmap) -> None:
         self._ring = ring
         self._words = memoryview(ring).cast("Q")
-        self.seen = self.latest()
-        """Number of the last record that this process has acted upon."""
-        self._watch()
-
-    def _watch(self) -> None:
-        """Remember the word that a new record will overwrite."""
-        self._word = self._offset(self.seen + 1) // 8
-        self._idle = self._words[self._word]
+        self._record = bytearray(_RECORD_BYTES)
+        self._unchecked = memoryview(self._record)[: _RECORD.size]
+        self.advance(self.latest())
 
     @staticmethod
     def _offset(number: int) -> int:
@@ -111,7 +105,11 @@ class Notices:
     def advance(self, number: int) -> None:
         """Everything up to this record has been acted upon."""
         self.seen = number
-        self._watch()
+        """Number of the last record that this process has acted upon."""
+        self.next_at = _RECORD_BYTES * (1 + (number + 1) % RING)
+        """Where the next record will lie."""
+        self._word = self.next_at // 8
+        self._idle = self._words[self._word]  # what a new record will overwrite
 
     def catch_up(self) -> Notice | None:
         """Go on from the newest record (call before everything is read again, so that nothing falls between).
@@ -123,11 +121,12 @@ class Notices:
         self.advance(latest)
         return self._read(latest % RING) if latest else None
 
-    def next_record(self, first_sequence: int, start: int, count: int) -> tuple[bytes, int]:
-        """The bytes of the next record and where they go; the caller holds the lock and has seen all records."""
-        number = self.seen + 1
-        record = _RECORD.pack(number, first_sequence, start, count, os.getpid() & 0xFFFFFFFF)
-        return record + _CHECK.pack(zlib.crc32(record)), self._offset(number)
+    def next_record(self, first_sequence: int, start: int, length: int, process: int) -> bytearray:
+        """The bytes of the record that goes to `next_at`; the caller holds the lock and has seen all records."""
+        record = self._record
+        _RECORD.pack_into(record, 0, self.seen + 1, first_sequence, start, length, process)
+        _CHECK.pack_into(record, _RECORD.size, zlib.crc32(self._unchecked))
+        return record
 
     def last_writer(self) -> int | None:
         """Process id in the newest record."""

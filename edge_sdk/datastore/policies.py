@@ -11,7 +11,7 @@ from edge_sdk.datastore.table import SlotTable
 from edge_sdk.errors import DatastoreError
 
 
-def check_room(table: SlotTable, n: int, *, policy: str, where: str) -> None:
+def check_room(table: SlotTable, n: int, *, policy: str, where: object) -> None:
     """Refuse entries that a `fixed` store has no slots for.
 
     Raises:

@@ -25,6 +25,7 @@ INDEX = "index"
 PROTOTYPES = "prototypes.npz"
 
 _SPARE_BYTES = 8192
+EXCLUSIVE, _SHARED = fcntl.LOCK_EX | fcntl.LOCK_NB, fcntl.LOCK_SH | fcntl.LOCK_NB
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.0005, 0.02
 _FREE_TRIES = 3
 """Tries that even a wait of zero makes: a reader may hold the lock for microseconds to look at a dead writer's slot."""
@@ -131,10 +132,9 @@ class Storage:
     def write(self, name: str, data: bytes | bytearray | memoryview, offset: int) -> None:
         """Write all of `data` at `offset`; on the medium only after `sync`."""
         try:
-            descriptor = self._files.get(name) or self.descriptor(name)
-            written = os.pwrite(descriptor, data, offset)
+            written = os.pwrite(self._files.get(name) or self.descriptor(name), data, offset)
             if written != len(data):
-                self._write_rest(descriptor, data, offset, written)
+                self._write_rest(self.descriptor(name), data, offset, written)
         except OSError as error:
             raise self._error(f"write {len(data)} bytes at {offset} of", name, error) from error
 
@@ -227,21 +227,21 @@ class Storage:
 
     def lock(self, wait: float) -> bool:
         """Take the write lock; False when it could not be had within `wait` seconds."""
-        if self.try_lock(fcntl.LOCK_EX):
+        if self.try_lock(EXCLUSIVE):
             return True
         deadline = time.monotonic() + wait
         pause, tries = _FIRST_PAUSE, 1
         while tries < _FREE_TRIES or time.monotonic() < deadline:
             time.sleep(pause)
-            if self.try_lock(fcntl.LOCK_EX):
+            if self.try_lock(EXCLUSIVE):
                 return True
             pause, tries = min(2 * pause, _LONGEST_PAUSE), tries + 1
         return False
 
-    def try_lock(self, kind: int = fcntl.LOCK_SH) -> bool:
+    def try_lock(self, kind: int = _SHARED) -> bool:
         """Take the lock if nobody who excludes us holds it now."""
         try:
-            fcntl.flock(self._files.get(LOCK) or self.descriptor(LOCK), kind | fcntl.LOCK_NB)
+            fcntl.flock(self._files.get(LOCK) or self.descriptor(LOCK), kind)
         except BlockingIOError:
             return False
         except OSError as error:

@@ -28,11 +28,13 @@ from edge_sdk.datastore.slots import (
     MAX_SEQUENCE,
     VALID,
     ScratchSlot,
+    SlotLayout,
     as_bytes,
     check_embeddings,
+    check_probabilities,
     entries_bytes,
 )
-from edge_sdk.datastore.storage import ENTRIES, INDEX, LOCK, MANIFEST, PROTOTYPES, Storage, sync_folder
+from edge_sdk.datastore.storage import ENTRIES, EXCLUSIVE, INDEX, LOCK, MANIFEST, PROTOTYPES, Storage, sync_folder
 from edge_sdk.datastore.table import SlotTable
 from edge_sdk.datastore.view import BLOCK_BYTES, View
 from edge_sdk.errors import ConfigError, DatastoreError, DatastoreLockedError, InputError
@@ -83,6 +85,7 @@ class Datastore:
         self._storage = view.storage
         self._scratch = ScratchSlot(view.layout)
         self._slot_bytes = view.layout.n_bytes
+        self._is_writable = view.storage.writable
         self._depth = 0
         self._is_synced = True
         self._is_closed = False
@@ -295,7 +298,7 @@ class Datastore:
         with self.lock:
             self._lock_files()
             try:
-                self._view.refresh(locked=True)
+                self._catch_up()
                 yield
             finally:
                 self._unlock_files()
@@ -379,26 +382,11 @@ class Datastore:
         """
         self._check_writable()
         embeddings, probabilities, digests = self._check_entries(embeddings, labels, probabilities, sources)
-        n = len(embeddings)
-        if n == 0:
-            return np.zeros(0, np.uint64)
-        with self.lock:
-            self._lock_files()
-            try:
-                self._view.refresh(locked=True)
-                first = self._next_sequence(n)
-                check_room(self._view.table, n, policy=self.policy, where=str(self.folder))
-                ids = self._class_ids(labels)
-                if self.policy == "concatenate" and n > self.capacity - len(self):
-                    self._grow(len(self) + n)
-                if n == 1:
-                    self._add_one(
-                        embeddings[0], probabilities[0], ids[0], 0 if digests is None else int(digests[0]), first
-                    )
-                else:
-                    self._add_many(embeddings, probabilities, np.array(ids, np.int32), digests, first)
-            finally:
-                self._unlock_files()
+        n = len(labels)
+        if n == 1:
+            first = self._add_one(embeddings, labels[0], probabilities, 0 if digests is None else int(digests[0]))
+        else:
+            first = self._add_many(embeddings, labels, probabilities, digests) if n else 1
         if sync:
             self.sync()
         return np.arange(first, first + n, dtype=np.uint64)
@@ -436,25 +424,20 @@ class Datastore:
         sources: Sequence[int] | np.ndarray | None,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
         """The arguments of `add` as arrays of the right shape; raises InputError."""
-        embeddings = np.ascontiguousarray(embeddings, np.float32)
-        probabilities = np.ascontiguousarray(probabilities, np.float32)
-        manifest = self._view.manifest
-        if embeddings.ndim != 2 or embeddings.shape[1] != manifest.dim:
-            raise InputError(f"embeddings are of shape {embeddings.shape}, expected (n, {manifest.dim})")
-        n = len(embeddings)
-        if probabilities.shape != (n, manifest.n_model_classes):
-            raise InputError(
-                f"probabilities are of shape {probabilities.shape}, expected ({n}, {manifest.n_model_classes})"
-            )
-        if isinstance(labels, str) or len(labels) != n:
-            raise InputError(f"got {len(labels)} labels for {n} embeddings")
-        if not check_embeddings(embeddings, self._view.layout) and not self._has_warned_small:
+        layout = self._view.layout
+        n = len(labels)
+        embeddings, probabilities = np.asarray(embeddings, np.float32), np.asarray(probabilities, np.float32)
+        if (
+            embeddings.shape != (n, layout.dim)
+            or probabilities.shape != (n, layout.n_model_classes)
+            or type(labels) is str
+        ):
+            raise InputError(_shape_message(embeddings, labels, probabilities, layout))
+        if not check_embeddings(embeddings, layout) and not self._has_warned_small:
             self._has_warned_small = True
             logger.warning(
                 "%s: embeddings below 6e-5 lose bits in float16; a datastore with dtype float32 keeps them", self.folder
             )
-        if n and not (probabilities.min() >= 0.0 and probabilities.max() <= 1.001):
-            raise InputError("probabilities are numbers from 0 to 1; is this the model's probability output?")
         if sources is None:
             return embeddings, probabilities, None
         digests = np.asarray(sources, np.uint64)
@@ -468,7 +451,7 @@ class Datastore:
         Each damaged slot may have held a newer entry than any that is left, so it counts as one.
         """
         table = self._view.table
-        unseen = 0 if table.filled == table.capacity else self.damaged
+        unseen = 0 if table.filled == len(table.sequences) else self.damaged
         first = max(self._view.manifest.highest_sequence, table.newest) + unseen + 1
         if first + n > MAX_SEQUENCE:
             raise DatastoreError(f"{self.folder}: sequences are used up ({first}); start a new datastore")
@@ -494,51 +477,93 @@ class Datastore:
             self._tell(0, 0, 0)
         return [self._view.class_ids[name] for name in names]
 
-    def _add_one(
-        self, embedding: np.ndarray, probabilities: np.ndarray, label: int, source: int, sequence: int
-    ) -> None:
-        """Write one entry; the caller holds the lock."""
-        view, table = self._view, self._view.table
-        slot = slot_for_one(table, label, policy=view.manifest.policy)
-        evicted = int(table.labels[slot]) if table.sequences[slot] else label
-        self._scratch.fill(embedding, probabilities, label, source, sequence)
+    def _add_one(self, embeddings: np.ndarray, label: str, probabilities: np.ndarray, source: int) -> int:
+        """Write one entry, whose arrays have one row; returns its sequence."""
+        with self.lock:
+            self._scratch.fill(embeddings, probabilities)
+            self._lock_files()
+            try:
+                self._catch_up()
+                sequence = self._next_sequence(1)
+                slot, class_id = self._place_one(label)
+                self._put_one(slot, class_id, source, sequence)
+            finally:
+                self._unlock_files()
+        return sequence
+
+    def _place_one(self, label: str) -> tuple[int, int]:
+        """The slot and the class id of one new entry, after what they need was made durable."""
+        table, policy = self._view.table, self._view.manifest.policy
+        if table.filled == len(table.sequences):
+            check_room(table, 1, policy=policy, where=self.folder)
+        class_id = self._view.class_ids.get(label)
+        if class_id is None:
+            (class_id,) = self._class_ids([label])
+        if policy == "concatenate" and table.filled == table.capacity:
+            self._grow(table.filled + 1)
+        return slot_for_one(table, class_id, policy=policy), class_id
+
+    def _put_one(self, slot: int, class_id: int, source: int, sequence: int) -> None:
+        """Write the scratch slot; the caller holds the lock."""
+        table = self._view.table
+        self._scratch.stamp(sequence, source, class_id)
         self._tell(sequence, slot, 1)
         self._write_slots(slot, self._scratch.buffer)
-        table.put(slot, sequence, label, source)
-        if evicted != label and table.counts[evicted] == 0:
+        evicted = table.put(slot, sequence, class_id, source)
+        if evicted >= 0 and not table.counts[evicted]:
             self._warn_emptied([evicted])
 
     def _add_many(
+        self, embeddings: np.ndarray, labels: Sequence[str], probabilities: np.ndarray, digests: np.ndarray | None
+    ) -> int:
+        """Write a batch in runs of neighbouring slots; returns the first sequence."""
+        check_probabilities(probabilities)
+        n = len(labels)
+        sources = np.zeros(n, np.uint64) if digests is None else digests
+        with self.lock:
+            self._lock_files()
+            try:
+                self._catch_up()
+                first = self._next_sequence(n)
+                table = self._view.table
+                check_room(table, n, policy=self.policy, where=self.folder)
+                class_ids = np.array(self._class_ids(labels), np.int32)
+                if self.policy == "concatenate" and n > table.capacity - table.filled:
+                    self._grow(table.filled + n)
+                if self.policy == "balanced" and n > table.capacity - table.filled:
+                    # One by one, because every eviction depends on the ones before.
+                    for i, class_id in enumerate(class_ids.tolist()):
+                        self._scratch.fill(embeddings[i : i + 1], probabilities[i : i + 1])
+                        slot = slot_for_one(table, class_id, policy="balanced")
+                        self._put_one(slot, class_id, int(sources[i]), first + i)
+                else:
+                    self._put_many(embeddings, class_ids, probabilities, sources, first)
+            finally:
+                self._unlock_files()
+        return first
+
+    def _put_many(
         self,
         embeddings: np.ndarray,
+        class_ids: np.ndarray,
         probabilities: np.ndarray,
-        labels: np.ndarray,
-        sources: np.ndarray | None,
+        sources: np.ndarray,
         first: int,
     ) -> None:
-        """Write a batch in runs of neighbouring slots; the caller holds the lock."""
-        if sources is None:
-            sources = np.zeros(len(labels), np.uint64)
+        """Write a batch into free slots, then over the oldest entries; the caller holds the lock."""
         table = self._view.table
         held = [label for label, count in enumerate(table.counts) if count]
-        if self.policy == "balanced" and len(labels) > table.capacity - table.filled:
-            # One by one, because every eviction depends on the ones before.
-            for i, label in enumerate(labels.tolist()):
-                self._add_one(embeddings[i], probabilities[i], label, int(sources[i]), first + i)
-            return
-        skip = max(0, len(labels) - table.capacity)  # they would be evicted by this very batch
-        slots = slots_for_many(table, len(labels) - skip)
-        rows = max(1, BLOCK_BYTES // self._slot_bytes)
-        for run in _runs(slots, rows):
+        skip = max(0, len(class_ids) - table.capacity)  # they would be evicted by this very batch
+        slots = slots_for_many(table, len(class_ids) - skip)
+        for run in _runs(slots, max(1, BLOCK_BYTES // self._slot_bytes)):
             part = slice(skip + run.start, skip + run.stop)
-            sequence = first + part.start
+            sequence, start = first + part.start, int(slots[run.start])
             block = self._view.layout.encode(
-                embeddings[part], probabilities[part], labels[part], sources[part], sequence
+                embeddings[part], probabilities[part], class_ids[part], sources[part], sequence
             )
-            start = int(slots[run.start])
             self._tell(sequence, start, len(block))
             self._write_slots(start, as_bytes(block))
-            table.put_many(slots[run], sequence, labels[part], sources[part])
+            table.put_many(slots[run], sequence, class_ids[part], sources[part])
         self._warn_emptied([label for label in held if table.counts[label] == 0])
 
     def _warn_emptied(self, labels: list[int]) -> None:
@@ -591,7 +616,7 @@ class Datastore:
         with self.lock:
             self._lock_files()
             try:
-                self._view.refresh(locked=True)
+                self._catch_up()
                 doomed = self._select(sequences, label, before)
                 self._keep_high_water(doomed)
                 self._drop_derived()
@@ -662,7 +687,7 @@ class Datastore:
         with self.lock:
             self._lock_files()
             try:
-                self._view.refresh(locked=True)
+                self._catch_up()
                 self._view.take_manifest(replace(self._view.manifest, interpolation=values))
                 self._tell(0, 0, 0)
             finally:
@@ -670,13 +695,18 @@ class Datastore:
 
     # The write path
 
+    def _catch_up(self) -> None:
+        """`refresh` for a caller that holds the lock, so that what is in a slot now is final."""
+        if not self._view.is_quiet():
+            self._view.refresh(locked=True)
+
     def _check_open(self) -> None:
         if self._is_closed:
             raise DatastoreError(f"{self.folder}: the datastore was closed")
 
     def _check_writable(self) -> None:
         self._check_open()
-        if not self._storage.writable:
+        if not self._is_writable:
             reason = "it was opened read-only" if os.access(self.folder, os.W_OK) else "its folder is not writable"
             raise DatastoreError(f"{self.folder}: nothing can be learnt or forgotten here, {reason}; predictions go on")
 
@@ -688,7 +718,7 @@ class Datastore:
             if view.process != os.getpid():  # after a fork the lock would be shared with the parent
                 storage.reopen(LOCK)
                 view.process = os.getpid()
-            if not storage.lock(self.lock_wait):
+            if not (storage.try_lock(EXCLUSIVE) or storage.lock(self.lock_wait)):
                 raise DatastoreLockedError(self._locked_message())
         self._depth += 1
 
@@ -703,12 +733,12 @@ class Datastore:
         if self._depth == 0:
             self._storage.unlock()
 
-    def _tell(self, first_sequence: int, start: int, count: int) -> None:
+    def _tell(self, first_sequence: int, start: int, length: int) -> None:
         """Append the notice of a change that comes next."""
         notices = self._view.notices
         if notices is not None:
-            record, at = notices.next_record(first_sequence, start, count)
-            self._storage.write(LOCK, record, at)
+            record = notices.next_record(first_sequence, start, length, self._view.process)
+            self._storage.write(LOCK, record, notices.next_at)
             notices.advance(notices.seen + 1)
 
     def _write_slots(self, start: int, data: memoryview) -> None:
@@ -768,6 +798,18 @@ def _check_model(folder: Path, manifest: Manifest, model: ModelMetadata) -> None
         raise DatastoreError(
             f"{folder}: same fingerprint, but another dim or other classes than the model file; use a new folder"
         )
+
+
+def _shape_message(embeddings: np.ndarray, labels: Sequence[str], probabilities: np.ndarray, layout: SlotLayout) -> str:
+    """What is wrong with the arguments of `add`."""
+    if embeddings.ndim != 2 or embeddings.shape[1] != layout.dim:
+        return f"embeddings are of shape {embeddings.shape}, expected (n, {layout.dim})"
+    if isinstance(labels, str) or len(labels) != len(embeddings):
+        return (
+            f"got {1 if isinstance(labels, str) else len(labels)} labels for {len(embeddings)} embeddings; give a list"
+        )
+    expected = (len(embeddings), layout.n_model_classes)
+    return f"probabilities are of shape {probabilities.shape}, expected {expected}"
 
 
 def _runs(slots: np.ndarray, longest: int) -> Iterator[slice]:

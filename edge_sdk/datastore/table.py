@@ -42,6 +42,12 @@ class SlotTable:
         self._ring_is_right = True
         self._order: np.ndarray = np.zeros(0, np.int32)
         self._order_version = 0
+        self._take_cells()
+
+    def _take_cells(self) -> None:
+        """Views for reading and writing single items, twice as fast as indexing the arrays."""
+        self._sequence_at, self._label_at, self._source_at = self.sequences.data, self.labels.data, self.sources.data
+        self._ring_at, self._log_at = self._ring.data, self._log.data
 
     @property
     def capacity(self) -> int:
@@ -63,7 +69,7 @@ class SlotTable:
         """Slot of the oldest entry; the table must not be empty."""
         if not self._ring_is_right:
             self._mend_ring()
-        return int(self._ring[self._head])
+        return self._ring_at[self._head]
 
     def _mend_ring(self) -> None:
         """Sort the filled slots by sequence, where that is needed."""
@@ -82,29 +88,32 @@ class SlotTable:
         damaged = self.damaged[free]
         return np.concatenate((free[damaged], free[~damaged]))[:n] if damaged.any() else free[:n]
 
-    def put(self, slot: int, sequence: int, label: int, source: int) -> None:
-        """An entry is in this slot now, whatever was there."""
-        sequences = self.sequences
+    def put(self, slot: int, sequence: int, label: int, source: int) -> int:
+        """An entry is in this slot now, whatever was there; returns the class that gave way, -1 for none."""
+        evicted = -1
+        sequences, counts, capacity = self._sequence_at, self.counts, len(self._sequence_at)
         if sequences[slot]:
-            self.counts[self.labels[slot]] -= 1
-            if self._ring_is_right and self._ring[self._head] == slot:
-                self._head = (self._head + 1) % len(sequences)
+            evicted = self._label_at[slot]
+            counts[evicted] -= 1
+            if self._ring_is_right and self._ring_at[self._head] == slot:
+                self._head = (self._head + 1) % capacity
             else:
                 self._ring_is_right = False
         else:
             self.filled += 1
             self.damaged[slot] = False
         sequences[slot] = sequence
-        self.labels[slot] = label
-        self.sources[slot] = source
-        self.counts[label] += 1
+        self._label_at[slot] = label
+        self._source_at[slot] = source
+        counts[label] += 1
         if sequence > self.newest:
             self.newest = sequence
-            self._ring[(self._head + self.filled - 1) % len(sequences)] = slot
+            self._ring_at[(self._head + self.filled - 1) % capacity] = slot
         else:
             self._ring_is_right = False
-        self._log[self.version % _LOG_LENGTH] = slot
+        self._log_at[self.version % _LOG_LENGTH] = slot
         self.version += 1
+        return evicted
 
     def clear(self, slot: int, *, damaged: bool) -> None:
         """No entry is in this slot now."""
@@ -135,6 +144,7 @@ class SlotTable:
         self.counts = np.bincount(labels[sequences != 0], minlength=n_classes).tolist()
         self._ring = np.zeros(len(sequences), np.int32)
         self._ring_is_right = False
+        self._take_cells()
         self.start_again()
 
     def put_many(self, slots: np.ndarray, first_sequence: int, labels: np.ndarray, sources: np.ndarray) -> None:
@@ -163,6 +173,7 @@ class SlotTable:
         self.damaged = np.concatenate((self.damaged, np.zeros(more, np.bool_)))
         self._ring = np.concatenate((order, np.zeros(capacity - len(order), np.int32)))
         self._head = 0
+        self._take_cells()
         self.start_again()
 
     def add_classes(self, n_classes: int) -> None:
