@@ -12,6 +12,8 @@ for _package in ("torch", "onnx", "onnxscript"):
     if find_spec(_package) is None:
         raise MissingExtraError(_package, "export")
 
-from edge_export.exporter import ExportReport, export_model  # noqa: E402  (after the door)
+from edge_export.exporter import export_model  # noqa: E402  (after the door)
+from edge_export.preprocess import Preprocess, parse_preprocess  # noqa: E402
+from edge_export.report import ExportReport  # noqa: E402
 
-__all__ = ["ExportReport", "export_model"]
+__all__ = ["ExportReport", "Preprocess", "export_model", "parse_preprocess"]

@@ -28,7 +28,7 @@ def build_module(factory: str) -> nn.Module:
     module_name, colon, name = factory.partition(":")
     if not (module_name and colon and name):
         raise ExportError(f"--model {factory}: expected MODULE:NAME, for example --model net:Net")
-    with _current_folder_importable():
+    with current_folder_importable():
         try:
             value = importlib.import_module(module_name)
         except Exception as error:  # the user's module may raise anything while it is imported
@@ -57,7 +57,8 @@ def build_module(factory: str) -> nn.Module:
 
 
 @contextmanager
-def _current_folder_importable() -> Iterator[None]:
+def current_folder_importable() -> Iterator[None]:
+    """The current folder in front of `sys.path` while the context lasts."""
     folder = str(Path.cwd())
     if folder in sys.path:
         yield

@@ -5,17 +5,18 @@ Capturing and translating are two steps here so that a model with a frozen batch
 ONNX lacks.
 """
 
+import numpy as np
 import onnx
 import torch
 from onnx import inliner
 from torch import Tensor, nn
 
 from edge_export.quiet import quiet
+from edge_export.surgery import OWN_PREFIX, rename_everywhere
+from edge_export.traced import INPUT, SCORES, Run
 from edge_sdk.errors import ExportError
 from edge_sdk.model import EMBEDDING_OUTPUT
 
-INPUT = "input"
-SCORES = "scores"
 OPSET = 18
 """The lowest opset torch's exporter writes by itself; onnxruntime reads it from 1.14 on."""
 
@@ -45,8 +46,8 @@ def export_graph(module: nn.Module, x: Tensor) -> onnx.ModelProto:
             exported = torch.onnx.export(
                 program,
                 (),
-                input_names=[INPUT],
-                output_names=[EMBEDDING_OUTPUT, SCORES],
+                input_names=[OWN_PREFIX + INPUT],
+                output_names=[OWN_PREFIX + EMBEDDING_OUTPUT, OWN_PREFIX + SCORES],
                 opset_version=OPSET,
                 dynamo=True,
                 external_data=False,
@@ -56,7 +57,15 @@ def export_graph(module: nn.Module, x: Tensor) -> onnx.ModelProto:
             raise ExportError(f"torch.onnx cannot translate the model: {reason(error)}") from error
     if exported is None:
         raise ExportError("torch.onnx gave no model; install the tested torch version: pip install 'edge-sdk[export]'")
-    return tidy(exported.model_proto)
+    # torch names inner values after its operators ("embedding", "input") without a look at the names asked for: own
+    # names come second, when the inner ones are out of the way.
+    model = exported.model_proto
+    own = {OWN_PREFIX + name: name for name in (INPUT, EMBEDDING_OUTPUT, SCORES)}
+    rename_everywhere(model.graph, {name: f"source/{name}" for name in own.values()})
+    rename_everywhere(model.graph, own)
+    for value in model.graph.output:
+        value.name = own[value.name]
+    return tidy(model)
 
 
 def capture(module: nn.Module, x: Tensor) -> torch.export.ExportedProgram:
@@ -81,6 +90,17 @@ def capture(module: nn.Module, x: Tensor) -> torch.export.ExportedProgram:
         ) from error
 
 
+def module_run(wrapper: nn.Module) -> Run:
+    """A module that returns (embedding, scores), as a function of arrays."""
+
+    def run(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        with torch.no_grad():
+            embedding, scores = wrapper(torch.from_numpy(x))
+        return embedding.numpy(), scores.numpy()
+
+    return run
+
+
 def tidy(model: onnx.ModelProto) -> onnx.ModelProto:
     """Remove what only concerns the machine that made the graph: stack traces, file paths, comments, inferred shapes.
 
@@ -97,19 +117,8 @@ def tidy(model: onnx.ModelProto) -> onnx.ModelProto:
         first = value.type.tensor_type.shape.dim[0] if value.type.tensor_type.shape.dim else None
         if first is not None and first.dim_param:
             first.dim_param = "batch"
-    _rename(model.graph, {t.name: t.name.removeprefix(_WRAPPER) for t in model.graph.initializer})
+    rename_everywhere(model.graph, {t.name: t.name.removeprefix(_WRAPPER) for t in model.graph.initializer})
     return model
-
-
-def _rename(graph: onnx.GraphProto, names: dict[str, str]) -> None:
-    """Give initialisers other names, everywhere in the graph."""
-    for tensor in graph.initializer:
-        tensor.name = names.get(tensor.name, tensor.name)
-    for node in graph.node:
-        node.input[:] = [names.get(name, name) for name in node.input]
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                _rename(attribute.g, names)
 
 
 def _strip(graph: onnx.GraphProto) -> None:

@@ -91,12 +91,12 @@ def add_head(model: onnx.ModelProto, output: str, head: Head) -> None:
         Head.SOFTMAX: [helper.make_node("Identity", [output], [PROBABILITIES_OUTPUT])],
         Head.LOG_SOFTMAX: [helper.make_node("Exp", [output], [PROBABILITIES_OUTPUT])],
         Head.SIGMOID: _two_columns(output),
-        Head.LOGIT: [helper.make_node("Sigmoid", [output], ["sigmoid_score"]), *_two_columns("sigmoid_score")],
+        Head.LOGIT: [helper.make_node("Sigmoid", [output], ["edge_sdk/sigmoid"]), *_two_columns("edge_sdk/sigmoid")],
     }[head]
     if head in (Head.SIGMOID, Head.LOGIT):
-        graph.initializer.append(numpy_helper.from_array(np.ones((), np.float32), "one"))
+        graph.initializer.append(numpy_helper.from_array(np.ones((), np.float32), "edge_sdk/one"))
     for number, node in enumerate(nodes):
-        node.name = f"head_{number}"
+        node.name = f"edge_sdk/head_{number}"
     graph.node.extend(nodes)
     kept = [value for value in graph.output if value.name != output]
     scores = next(value for value in graph.output if value.name == output)
@@ -108,8 +108,8 @@ def add_head(model: onnx.ModelProto, output: str, head: Head) -> None:
 
 def _two_columns(score: str) -> list[onnx.NodeProto]:
     return [
-        helper.make_node("Sub", ["one", score], ["complement"]),
-        helper.make_node("Concat", ["complement", score], [PROBABILITIES_OUTPUT], axis=1),
+        helper.make_node("Sub", ["edge_sdk/one", score], ["edge_sdk/complement"]),
+        helper.make_node("Concat", ["edge_sdk/complement", score], [PROBABILITIES_OUTPUT], axis=1),
     ]
 
 

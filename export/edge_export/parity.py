@@ -25,6 +25,7 @@ EMBEDDING_TOLERANCE = 1e-4
 """Relative to the largest absolute value of the embeddings in the batch (or 1, if that is larger)."""
 
 _ROW_TOLERANCE = 1e-4
+_SUM_TOLERANCE = 1e-3
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,24 @@ def check_deterministic(reference: Reference, sampler: Sampler) -> None:
             raise ExportError(
                 f"a sample's {name} depends on the rest of its batch (differs by {largest:.2g}): batch statistics in "
                 "training mode, or an operation over the batch axis; every sample must stand for itself"
+            )
+
+
+def check_runs(path: Path, sampler: Sampler, *, batches: Sequence[int] = BATCHES) -> None:
+    """Run a file whose numbers are judged elsewhere (int8) at every batch size.
+
+    Raises:
+        ExportError: it fails, gives NaN or infinity, or probabilities that do not sum to one.
+    """
+    session = open_session(path)
+    for batch in batches:
+        embedding, probabilities = run(session, sampler.batch(batch, seed=1))
+        if not (np.isfinite(embedding).all() and np.isfinite(probabilities).all()):
+            raise ExportError(f"the exported file gives NaN or infinity at batch {batch}; no file was written")
+        largest = float(np.abs(probabilities.sum(axis=1, dtype=np.float64) - 1).max())
+        if not largest <= _SUM_TOLERANCE:
+            raise ExportError(
+                f"the exported file's probabilities sum to 1 ± {largest:.2g} at batch {batch}; no file was written"
             )
 
 
