@@ -41,7 +41,7 @@ PYTHON ?= $(shell for name in python3 python3.11 python3.12 python3.13 python3.1
 
 PIP := -m pip install --quiet --quiet
 
-.PHONY: help demo demo-export accuracy test test-device test-workstation wheel lint device workstation clean
+.PHONY: help demo demo-export accuracy faults test test-device test-workstation wheel lint device workstation clean
 
 help:  ## This list
 	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*  ## /\1\t/' | expand -t 18
@@ -68,6 +68,10 @@ test-device: .venv-device/tests.stamp  ## The tests that a device must pass, aga
 test-workstation: workstation  ## All tests, with torch and every extra
 	@echo "test-workstation: pytest, all tests, on the workstation environment"
 	@$(WORKSTATION)/pytest --quiet
+
+faults: device  ## Kill a learning process and cut the power, 1 000 times each (FOLDER=where, default /tmp)
+	@echo "faults: kill -9 and replayed power cuts on stores of every policy and dtype (edge_tools.faults)"
+	@$(DEVICE)/python -m edge_tools.faults $(if $(FOLDER),--folder '$(FOLDER)')
 
 wheel: workstation device  ## Build source archive and wheel, and run the wheel from an empty folder
 	@echo "wheel: python -m build, then the wheel's modules and command from an empty folder"

@@ -1,0 +1,63 @@
+"""`python -m edge_tools.faults`: kills and power cuts by the thousand; the last line is one JSON object.
+
+Exit code 3 when anything was lost.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+from edge_tools.faults.kills import run_kills
+from edge_tools.faults.power_cuts import MUTATIONS, run_power_cuts
+from edge_tools.output import say
+
+BUDGET_EXIT = 3
+
+
+def main() -> int:
+    """Run both and report."""
+    parser = argparse.ArgumentParser(prog="python -m edge_tools.faults", description=__doc__)
+    parser.add_argument("--kills", type=int, default=1000)
+    parser.add_argument("--power-cuts", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--folder", type=Path, help="where the stores are made (default: the system's folder for such)")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=options.folder, prefix="edge-sdk-faults-") as name:
+        folder = Path(name)
+        kills_folder, cuts_folder, control_folder = folder / "kills", folder / "cuts", folder / "control"
+        for each in (kills_folder, cuts_folder, control_folder):
+            each.mkdir()
+        kills = run_kills(kills_folder, options.kills, seed=options.seed)
+        say(f"kills: {kills}")
+        cuts = run_power_cuts(cuts_folder, options.power_cuts, seed=options.seed)
+        say(f"power cuts: {cuts}")
+        found = {}
+        for mutation in MUTATIONS:
+            (control_folder / mutation.__name__).mkdir()
+            control = run_power_cuts(
+                control_folder / mutation.__name__,
+                max(48, options.power_cuts // 8),
+                seed=options.seed,
+                storage_class=mutation,
+            )
+            found[mutation.__name__] = control.lost + control.unopenable
+            say(f"{mutation.__name__}, a build that must lose: {control.lost} lost, {control.unopenable} unopenable")
+    result = {
+        "kills": kills.kills,
+        "lost": kills.lost,
+        "unopenable": kills.unopenable,
+        "power_cuts": cuts.power_cuts,
+        "power_cut_lost": cuts.lost + cuts.unopenable,
+        "acknowledged": kills.acknowledged,
+        "damaged": kills.damaged + cuts.damaged,
+        "mutations_lost": found,
+    }
+    sys.stdout.write(json.dumps(result) + "\n")
+    is_good = not (kills.lost or kills.unopenable or cuts.lost or cuts.unopenable) and all(found.values())
+    return 0 if is_good else BUDGET_EXIT
+
+
+if __name__ == "__main__":
+    sys.exit(main())
