@@ -131,6 +131,11 @@ class Source(ABC):
     def has_labels(self) -> bool:
         """Whether the source itself holds labels."""
 
+    @property
+    def notes(self) -> list[str]:
+        """What a person should know once everything was read, one sentence each."""
+        return []
+
     @abstractmethod
     def examples(self) -> Iterator[Example | Refused]:
         """Every input in order: what could be read, and what could not."""
