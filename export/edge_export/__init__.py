@@ -14,6 +14,7 @@ for _package in ("torch", "onnx", "onnxscript"):
 
 from edge_export.exporter import export_model  # noqa: E402  (after the door)
 from edge_export.preprocess import Preprocess, parse_preprocess  # noqa: E402
+from edge_export.quantise import AgreementError  # noqa: E402
 from edge_export.report import ExportReport  # noqa: E402
 
-__all__ = ["ExportReport", "Preprocess", "export_model", "parse_preprocess"]
+__all__ = ["AgreementError", "ExportReport", "Preprocess", "export_model", "parse_preprocess"]

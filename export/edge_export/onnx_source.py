@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnxruntime as ort
-from onnx import numpy_helper
 
 from edge_export import surgery
 from edge_export.graph import reason, tidy
@@ -15,7 +14,7 @@ from edge_export.traced import SCORES, Run, SourceOptions, Traced
 from edge_sdk.errors import ExportError, ModelFileError
 from edge_sdk.model import EMBEDDING_OUTPUT, METADATA_KEY, ModelMetadata
 
-_DTYPES = {
+_DTYPES: dict[int, str] = {
     onnx.TensorProto.FLOAT: "float32",
     onnx.TensorProto.FLOAT16: "float32",
     onnx.TensorProto.DOUBLE: "float32",
@@ -99,7 +98,7 @@ def trace_graph(
         last = len(embedding_shape) - 1
         axes = range(1, last) if found.channels_last else range(2, last + 1)
         surgery.pool(model, list(axes))
-        if set(embedding_shape[axis] for axis in axes) != {1}:
+        if {embedding_shape[axis] for axis in axes} != {1}:
             where = "all but the last axis" if found.channels_last else "all axes after the second"
             notes = [*notes, f"features of shape {embedding_shape[1:]} pooled: mean over {where}"]
     dim = embedding_shape[1 if len(embedding_shape) == 2 or not found.channels_last else -1]
@@ -238,8 +237,3 @@ def _vocabulary(graph: onnx.GraphProto) -> int:
     tables = {tensor.name: tensor.dims[0] for tensor in graph.initializer if len(tensor.dims) == 2}
     rows = [tables[node.input[0]] for node in graph.node if node.op_type == "Gather" and node.input[0] in tables]
     return int(min(rows, default=256))
-
-
-def weight_arrays(graph: onnx.GraphProto) -> dict[str, np.ndarray]:
-    """Initialisers by name."""
-    return {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}

@@ -7,6 +7,7 @@ The order is fixed: the device's array (uint8 or float32, channels first or last
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import onnx
@@ -83,7 +84,7 @@ class Preprocess:
         value = graph.input[0]
         shape = tuple(dim.dim_value for dim in value.type.tensor_type.shape.dim)[1:]
         rename_everywhere(graph, {INPUT: _MODEL_INPUT})
-        steps: list[tuple[str, list[str], dict[str, object]]] = []
+        steps: list[tuple[str, list[str], dict[str, Any]]] = []
         if self.uint8:
             steps.append(("Cast", [], {"to": onnx.TensorProto.FLOAT}))
         if self.channels_last:
@@ -104,7 +105,11 @@ class Preprocess:
             result = _MODEL_INPUT if number == len(steps) - 1 else f"edge_sdk/preprocess_{number}"
             nodes.append(
                 helper.make_node(
-                    operator, [current, *constants], [result], name=f"edge_sdk/preprocess_{operator.lower()}", **attributes
+                    operator,
+                    [current, *constants],
+                    [result],
+                    name=f"edge_sdk/preprocess_{operator.lower()}",
+                    **attributes,
                 )
             )
             current = result
@@ -136,8 +141,8 @@ def parse_preprocess(steps: Sequence[str]) -> Preprocess:
     Raises:
         ConfigError: an unknown step, or no numbers where there must be some.
     """
-    values: dict[str, object] = {}
-    for step in [part for step in steps for part in (IMAGENET if step == "imagenet" else (step,))]:
+    values: dict[str, Any] = {}
+    for step in [part for typed in steps for part in (IMAGENET if typed == "imagenet" else (typed,))]:
         name, _, text = step.partition("=")
         if step == "uint8":
             values["uint8"] = True
@@ -151,7 +156,7 @@ def parse_preprocess(steps: Sequence[str]) -> Preprocess:
             raise ConfigError(
                 f"--preprocess {step}: expected uint8, nhwc, scale=1/255, mean=0.5,0.5,0.5, std=0.2,0.2,0.2 or imagenet"
             )
-    preprocess = Preprocess(**values)  # type: ignore[arg-type]
+    preprocess = Preprocess(**values)
     if preprocess.scale == 0 or 0 in preprocess.std:
         raise ConfigError("--preprocess: scale and std must not be 0")
     return preprocess

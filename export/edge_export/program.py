@@ -221,8 +221,5 @@ def _vocabulary(program: nn.Module) -> int:
     rows = []
     for node in program.graph.nodes if isinstance(program, fx.GraphModule) else ():
         if node.target is torch.ops.aten.embedding.default and node.args[0].op == "get_attr":
-            table = program
-            for part in node.args[0].target.split("."):
-                table = getattr(table, part)
-            rows.append(len(table))
+            rows.append(len(program.get_parameter(node.args[0].target)))
     return min(rows, default=256)

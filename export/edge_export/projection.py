@@ -85,7 +85,12 @@ def insert_projection(model: onnx.ModelProto, projection: Projection) -> None:
     graph.initializer.append(numpy_helper.from_array(directions, "edge_sdk/projection"))
     graph.initializer.append(numpy_helper.from_array(bias, "edge_sdk/projection_bias"))
     graph.node.append(
-        helper.make_node("Gemm", [_UNPROJECTED, "edge_sdk/projection", "edge_sdk/projection_bias"], [EMBEDDING_OUTPUT], name="edge_sdk/project")
+        helper.make_node(
+            "Gemm",
+            [_UNPROJECTED, "edge_sdk/projection", "edge_sdk/projection_bias"],
+            [EMBEDDING_OUTPUT],
+            name="edge_sdk/project",
+        )
     )
     declare_outputs(graph, {EMBEDDING_OUTPUT: directions.shape[1], PROBABILITIES_OUTPUT: columns})
 

@@ -1,6 +1,8 @@
 """Silence: torch's exporters talk through logging, warnings and prints; a user should read our words alone."""
 
 import logging
+import os
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
@@ -18,3 +20,19 @@ def quiet() -> Iterator[None]:
             yield
     finally:
         logging.disable(disabled)
+
+
+@contextmanager
+def quiet_native() -> Iterator[None]:
+    """`quiet`, and standard output of native code too: torch's older exporter prints its graph from C++ when it fails."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    try:
+        with quiet():
+            yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+        os.close(nowhere)

@@ -142,7 +142,9 @@ def pool(model: onnx.ModelProto, axes: Sequence[int]) -> None:
     rename_everywhere(graph, {EMBEDDING_OUTPUT: "edge_sdk/features"})
     if opset_of(model) >= 18:  # since then the axes are an input
         graph.initializer.append(numpy_helper.from_array(np.array(axes, np.int64), "edge_sdk/pooled_axes"))
-        node = helper.make_node("ReduceMean", ["edge_sdk/features", "edge_sdk/pooled_axes"], [EMBEDDING_OUTPUT], keepdims=0)
+        node = helper.make_node(
+            "ReduceMean", ["edge_sdk/features", "edge_sdk/pooled_axes"], [EMBEDDING_OUTPUT], keepdims=0
+        )
     else:
         node = helper.make_node("ReduceMean", ["edge_sdk/features"], [EMBEDDING_OUTPUT], keepdims=0, axes=list(axes))
     node.name = "edge_sdk/pool"
@@ -157,7 +159,11 @@ def columns(model: onnx.ModelProto) -> None:
     graph = model.graph
     rename_everywhere(graph, {SCORES: "edge_sdk/scores_shaped"})
     graph.initializer.append(numpy_helper.from_array(np.array([0, -1], np.int64), "edge_sdk/columns"))
-    graph.node.append(helper.make_node("Reshape", ["edge_sdk/scores_shaped", "edge_sdk/columns"], [SCORES], name="edge_sdk/scores_columns"))
+    graph.node.append(
+        helper.make_node(
+            "Reshape", ["edge_sdk/scores_shaped", "edge_sdk/columns"], [SCORES], name="edge_sdk/scores_columns"
+        )
+    )
     for value in graph.output:
         if value.name == "edge_sdk/scores_shaped":
             value.name = SCORES

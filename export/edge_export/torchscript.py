@@ -15,7 +15,7 @@ from edge_export.graph import OPSET, SAMPLE_BATCH, reason
 from edge_export.modules import refuse_too_large
 from edge_export.onnx_source import trace_graph
 from edge_export.outputs import scores_path, tensors_by_path
-from edge_export.quiet import quiet
+from edge_export.quiet import quiet, quiet_native
 from edge_export.samples import Sampler
 from edge_export.traced import INPUT, SCORES, Run, SourceOptions, Traced
 from edge_sdk.errors import ExportError
@@ -33,7 +33,7 @@ def trace_torchscript(path: Path, options: SourceOptions, *, kind: str) -> Trace
         )
     try:
         with quiet():
-            module = torch.jit.load(str(path), map_location="cpu")
+            module = torch.jit.load(str(path), map_location="cpu")  # type: ignore[no-untyped-call]
     except Exception as error:  # RuntimeError, and whatever an extension raises
         raise ExportError(f"{path}: damaged TorchScript archive ({reason(error)}); copy or save it again") from error
     refuse_too_large(sum(tensor.numel() for tensor in module.state_dict().values()))
@@ -74,11 +74,11 @@ def trace_torchscript(path: Path, options: SourceOptions, *, kind: str) -> Trace
 def _translate(module: torch.jit.ScriptModule, x: torch.Tensor, names: list[str], path: Path) -> onnx.ModelProto:
     buffer = io.BytesIO()
     try:
-        with quiet():
+        with quiet_native():
             torch.onnx.export(
                 module,
                 (x,),
-                buffer,
+                buffer,  # type: ignore[arg-type]  # the older exporter takes it, the annotation is the newer one's
                 dynamo=False,
                 input_names=[INPUT],
                 output_names=names,
