@@ -20,6 +20,7 @@ from edge_sdk.errors import ConfigError, DatastoreError, InputError
 from edge_sdk.interpolation import Interpolation, blend, kernel_weights, knn_probabilities, tune_datastore, winners
 from edge_sdk.labels import normalise_labels
 from edge_sdk.model import ModelMetadata
+from edge_sdk.near_copies import far_enough
 from edge_sdk.neighbors import ExactIndex, Index
 
 DEFAULT_CAPACITY = 1000
@@ -48,6 +49,12 @@ class Learnt(NamedTuple):
 
     duplicates: int
     """Inputs left out because the same input with the same label is stored already."""
+
+    near: int
+    """Inputs left out as near copies (`min_distance`)."""
+
+    rows: np.ndarray
+    """int (n_stored,), which rows of the input were stored, ascending."""
 
 
 @dataclass(frozen=True)
@@ -245,7 +252,14 @@ class Predictor:
         return self._distributions(self._encoder.encode(as_batch(x, self.metadata.input)[0]))
 
     def learn(
-        self, x: object, y: object, *, sync: bool = True, allow_duplicates: bool = False, tune: bool = True
+        self,
+        x: object,
+        y: object,
+        *,
+        sync: bool = True,
+        allow_duplicates: bool = False,
+        min_distance: float = 0.0,
+        tune: bool = True,
     ) -> Learnt:
         """Add labelled examples; when the datastore is full its policy decides what goes.
 
@@ -256,15 +270,18 @@ class Predictor:
                 `datastore.sync()`.
             allow_duplicates: store an input that is stored already under the same label. An input stored under another
                 label is always stored; the newer entry does not remove the older.
+            min_distance: leave out an input whose embedding lies nearer than this to an entry of the same label.
             tune: choose λ_m anew when the store has doubled since the last time.
 
         Raises:
             InputError: wrong shape or dtype, a non-finite value, another number of labels than rows, an unknown label.
+            ConfigError: `min_distance` is out of range.
             DatastoreError: no room, read-only, or locked by another process. In every case nothing was stored.
         """
         batch, _ = as_batch(x, self.metadata.input)
         labels = _as_labels(y, len(batch))
-        return self._learn_encoded(self._encoder.encode(batch), batch, labels, sync, allow_duplicates, tune)
+        encoded = self._encoder.encode(batch)
+        return self._learn_encoded(encoded, batch, labels, sync, allow_duplicates, min_distance, tune)
 
     def explain(self, x: object) -> Prediction:
         """One answer with both distributions, λ_m and the neighbours that voted.
@@ -349,13 +366,29 @@ class Predictor:
         return np.pad(probabilities, ((0, 0), (0, n_new))) if n_new else probabilities
 
     def _learn_encoded(
-        self, encoded: Encoded, batch: np.ndarray, labels: list[str], sync: bool, allow_duplicates: bool, tune: bool
+        self,
+        encoded: Encoded,
+        batch: np.ndarray,
+        labels: list[str],
+        sync: bool,
+        allow_duplicates: bool,
+        min_distance: float,
+        tune: bool,
     ) -> Learnt:
         """Store what was encoded, leaving out what is stored already."""
         sources = np.array([source_digest(sample) for sample in batch], np.uint64)
         with self._lock:
             self._datastore.refresh()
-            keep = np.arange(len(batch)) if allow_duplicates else self._new_rows(sources, labels)
+            new = np.arange(len(batch)) if allow_duplicates else self._new_rows(sources, labels)
+            keep = new[
+                far_enough(
+                    encoded.embeddings[new],
+                    [labels[row] for row in new],
+                    self._datastore,
+                    self._index,
+                    min_distance=min_distance,
+                )
+            ]
             sequences = np.zeros(0, np.uint64)
             if len(keep):
                 sequences = self._datastore.add(
@@ -367,7 +400,7 @@ class Predictor:
                 )
             if tune and self._tuning_is_due():
                 self.tune()
-        return Learnt(sequences, len(batch) - len(keep))
+        return Learnt(sequences, len(batch) - len(new), len(new) - len(keep), keep)
 
     def _new_rows(self, sources: np.ndarray, labels: list[str]) -> np.ndarray:
         """Rows whose (input, label) is neither stored nor earlier in the same batch."""

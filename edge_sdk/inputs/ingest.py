@@ -14,7 +14,7 @@ import numpy as np
 from edge_sdk.errors import InputError
 from edge_sdk.inputs.base import Batch, Refused
 from edge_sdk.labels import unknown_label_message
-from edge_sdk.predictor import Learnt, Predictor
+from edge_sdk.predictor import Predictor
 
 
 @dataclass
@@ -24,6 +24,9 @@ class Ingested:
     added: int = 0
     duplicates: int = 0
     """Examples left out because the same input with the same label is stored already."""
+
+    near: int = 0
+    """Examples left out as near copies."""
 
     refused: int = 0
     per_class: Counter[str] = field(default_factory=Counter)
@@ -95,6 +98,7 @@ def ingest(
     open_predictor: Callable[[], Predictor],
     *,
     allow_duplicates: bool = False,
+    min_distance: float = 0.0,
     sync_every: int = 1000,
     on_refused: Callable[[Refused], None] = lambda refused: None,
 ) -> Ingested:
@@ -104,6 +108,7 @@ def ingest(
         batches: labelled and vetted.
         open_predictor: called before the first example is learnt.
         allow_duplicates: store what is stored already once more.
+        min_distance: leave out what lies nearer than this to an entry of the same label; see `Predictor.learn`.
         sync_every: entries between two syncs; what was added since the last one may be lost with the power, and is
             added again by the next ingest.
         on_refused: told of each refused input as it comes.
@@ -119,7 +124,7 @@ def ingest(
             refused = batch.refused
             if len(batch):
                 predictor = predictor or open_predictor()
-                refused = refused + _learn(predictor, batch, done, allow_duplicates)
+                refused = refused + _learn(predictor, batch, done, allow_duplicates, min_distance)
             if predictor is not None and done.added - synced >= sync_every:
                 predictor.datastore.sync()
                 synced = done.added
@@ -132,25 +137,28 @@ def ingest(
     return done
 
 
-def _learn(predictor: Predictor, batch: Batch, done: Ingested, allow_duplicates: bool) -> list[Refused]:
+def _learn(
+    predictor: Predictor, batch: Batch, done: Ingested, allow_duplicates: bool, min_distance: float
+) -> list[Refused]:
     """Learn one batch; a row that the model or the datastore refuses costs that row alone, and is returned."""
     try:
-        learnt = predictor.learn(batch.x, batch.labels, sync=False, allow_duplicates=allow_duplicates, tune=False)
+        learnt = predictor.learn(
+            batch.x,
+            batch.labels,
+            sync=False,
+            allow_duplicates=allow_duplicates,
+            min_distance=min_distance,
+            tune=False,
+        )
     except InputError as error:
         if len(batch) == 1:
             return [Refused(batch.names[0], str(error))]
         singles = (rows_of(batch, [row], refused=[]) for row in range(len(batch)))
-        return [refused for single in singles for refused in _learn(predictor, single, done, allow_duplicates)]
+        return [
+            refused for single in singles for refused in _learn(predictor, single, done, allow_duplicates, min_distance)
+        ]
     done.added += len(learnt.sequences)
     done.duplicates += learnt.duplicates
-    done.per_class.update(_labels_added(predictor, batch, learnt))
+    done.near += learnt.near
+    done.per_class.update((batch.labels or [])[row] for row in learnt.rows.tolist())
     return []
-
-
-def _labels_added(predictor: Predictor, batch: Batch, learnt: Learnt) -> list[str]:
-    """Labels of the examples that were stored."""
-    if not learnt.duplicates:
-        return batch.labels or []
-    table = predictor.datastore.table
-    stored = np.isin(table.sequences, learnt.sequences) & (table.sequences != 0)
-    return [predictor.classes[label] for label in table.labels[stored].tolist()]

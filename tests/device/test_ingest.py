@@ -1,6 +1,10 @@
 """`edge-sdk ingest` and `predict`: what they add, what they refuse, what they leave as it was."""
 
+import io
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -218,3 +222,60 @@ def test_predict_answers_as_the_predictor_does(run: Run, model: Path, store: Pat
 def test_predict_without_a_store_takes_no_lambda(run: Run, model: Path, tmp_path: Path) -> None:
     outcome = run("predict", saved(tmp_path / "a.npz", x=points(2)), "--model", model, "--lambda", 0.5)
     assert (outcome.code, len(outcome.err.splitlines())) == (1, 1)
+
+
+def test_near_copies_are_left_out_and_counted(run: Run, model: Path, store: Path, tmp_path: Path) -> None:
+    burst = np.repeat(points(5), 10, axis=0) + np.tile(np.arange(10)[:, None] * 0.001, (5, 1)).astype(np.float32)
+    source = saved(tmp_path / "a.npz", x=burst, label=["up"] * 50)
+    outcome = run("ingest", source, "--model", model, "--datastore", store, "--min-distance", 0.5, "--json").document
+    assert (outcome["added"], outcome["near"], outcome["duplicates"]) == (5, 45, 0)
+
+
+def test_eviction_by_the_ingest_itself_is_said(run: Run, model: Path, store: Path, tmp_path: Path) -> None:
+    source = saved(tmp_path / "a.npz", x=points(30), label=labels(30))
+    outcome = run("ingest", source, "--model", model, "--datastore", store, "--capacity", 10, "--no-tune")
+    assert "20 of the 30 added examples were evicted again" in outcome.err
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_json_lines_come_through_a_pipe(
+    run: Run, model: Path, store: Path, monkeypatch: pytest.MonkeyPatch, strict: bool
+) -> None:
+    lines = [json.dumps({"x": [float(number), 0.0], "label": "up"}) for number in range(300)]
+    lines[20] = '{"x": [1'
+    content = io.BytesIO("\n".join(lines).encode())
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(content))
+    outcome = run("ingest", "-", "--model", model, "--datastore", store, "--json", *(["--strict"] if strict else []))
+    assert "stdin" in outcome.err
+    assert "line 21: is not JSON" in outcome.err
+    if strict:
+        assert (outcome.code, store.exists()) == (1, False)
+    else:
+        assert (outcome.code, outcome.document["added"], outcome.document["refused"]) == (4, 299, 1)
+
+
+def test_predict_answers_each_line_of_a_pipe_before_the_next_is_written(model: Path) -> None:
+    command = [sys.executable, "-m", "edge_tools", "predict", "-", "--model", str(model), "--json"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for number, label in ((5.0, "right"), (-5.0, "left")):
+            process.stdin.write(json.dumps({"x": [number, 0.0], "name": label}) + "\n")
+            process.stdin.flush()
+            assert json.loads(process.stdout.readline())["label"] == label
+        process.stdin.close()
+        assert process.wait(30) == 0
+
+
+def test_table_of_features_is_learnt_and_predicted(run: Run, model: Path, store: Path, tmp_path: Path) -> None:
+    table = tmp_path / "points.csv"
+    table.write_text("a;b;activity\n0,5;1,5;up\n1,5;2;left\n2;nan;up\n")
+    outcome = run("ingest", table, "--model", model, "--datastore", store, "--label-column", "activity", "--json")
+    assert (outcome.code, outcome.document["added"]) == (4, 2)
+    assert 'points.csv line 4: column 2 holds "nan"' in outcome.err
+    again = run("predict", table, "--model", model, "--datastore", store, "--lambda", 1, "--json")
+    assert again.code == 1  # without --label-column, activity is a third number
+    assert "is one of them the label?" in again.err

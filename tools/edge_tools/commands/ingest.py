@@ -1,5 +1,9 @@
 """edge-sdk ingest: labelled examples into a datastore, which is then tuned."""
 
+import shutil
+import sys
+import tempfile
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -10,6 +14,7 @@ import typer
 
 from edge_sdk import ConfigError, Encoder, ModelFile, Predictor
 from edge_sdk.inputs import Batch, Refused, Source, open_source
+from edge_sdk.inputs.base import STREAM
 from edge_sdk.inputs.ingest import Ingested, check_strictly, ingest, vetted
 from edge_tools.options import DatastoreOption, InputArgument, JsonOption, ModelOption
 from edge_tools.output import print_json, print_table, say
@@ -28,6 +33,10 @@ LabelColumnOption = Annotated[
 NewClassesOption = Annotated[bool, typer.Option("--allow-new-classes", help="Accept labels the model does not know.")]
 DuplicatesOption = Annotated[bool, typer.Option("--allow-duplicates", help="Add what is stored already once more.")]
 StrictOption = Annotated[bool, typer.Option("--strict", help="Add nothing if any input is refused.")]
+NearOption = Annotated[
+    float,
+    typer.Option("--min-distance", min=0.0, help="Leave out what is nearer than this to an entry of the same label."),
+]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Read and check everything, add nothing.")]
 NoTuneOption = Annotated[bool, typer.Option("--no-tune", help="Leave the interpolation weight as it is.")]
 SyncOption = Annotated[
@@ -45,6 +54,7 @@ def ingest_command(
     label_column: LabelColumnOption = None,
     allow_new_classes: NewClassesOption = False,
     allow_duplicates: DuplicatesOption = False,
+    min_distance: NearOption = 0.0,
     strict: StrictOption = False,
     dry_run: DryRunOption = False,
     no_tune: NoTuneOption = False,
@@ -56,9 +66,12 @@ def ingest_command(
     Running it again adds nothing twice, and continues what was interrupted. Refused inputs are named on stderr, and the
     exit code is then 4.
     """
+    hush_pillow()
     spec = ModelFile.open(model).metadata.input
-    source = open_source(examples, spec, label=label, labels="required", label_column=label_column)
     with ExitStack() as stack:
+        if strict and examples == STREAM:
+            examples = _spooled(stack)
+        source = open_source(examples, spec, label=label, labels="required", label_column=label_column)
         target = Target(model, datastore, capacity, policy, allow_new_classes, stack)
         target.check(read_only=dry_run)
         if strict:
@@ -70,11 +83,14 @@ def ingest_command(
                 _watched(source, target, "ingest"),
                 target.open,
                 allow_duplicates=allow_duplicates,
+                min_distance=min_distance,
                 sync_every=sync_every,
                 on_refused=name_refused,
             )
             if done.added and not no_tune:
                 target.open().tune()
+        for note in [*source.notes, *target.notes(done)]:
+            say(note)
         _report(done, target, dry_run=dry_run, as_json=as_json)
     if done.refused:
         raise typer.Exit(REFUSED_EXIT)
@@ -126,6 +142,14 @@ class Target:
             return None
         return self.predictor.classes if self.predictor else ModelFile.open(self.model).metadata.classes
 
+    def notes(self, done: Ingested) -> list[str]:
+        """What a person should know about where the examples went."""
+        room = self.predictor.datastore.capacity if self.predictor else done.added
+        if done.added <= room or self.predictor is None or self.predictor.datastore.policy == "concatenate":
+            return []
+        lost = done.added - room
+        return [f"{lost} of the {done.added} added examples were evicted again: {self.folder} has room for {room}"]
+
     def _open(self, *, read_only: bool) -> Predictor:
         self.predictor = self.stack.enter_context(
             Predictor.open(
@@ -140,6 +164,11 @@ class Target:
         return self.predictor
 
 
+def hush_pillow() -> None:
+    """Keep Pillow's remarks on damaged metadata off the terminal: a picture that could be decoded is no news."""
+    warnings.filterwarnings("ignore", module=r"PIL\b")
+
+
 def name_refused(refused: Refused) -> None:
     """Say which input was not taken, and why."""
     say(f"refused {refused.name}: {refused.reason}")
@@ -148,7 +177,20 @@ def name_refused(refused: Refused) -> None:
 def _watched(source: Source, target: Target, doing: str) -> Iterator[Batch]:
     """The vetted batches of a source, with a bar that counts inputs."""
     batches = vetted(source.batches(BATCH_SIZE), target.known)
-    return progress(batches, total=None if source.count is None else -(-source.count // BATCH_SIZE), label=doing)
+    return progress(batches, total=source.count, label=doing, size=inputs_in)
+
+
+def inputs_in(batch: Batch) -> int:
+    """Inputs that were read for a batch, refused ones included."""
+    return len(batch) + len(batch.refused)
+
+
+def _spooled(stack: ExitStack) -> Path:
+    """Standard input as a file, because it is to be read twice."""
+    path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="edge-sdk-"))) / "stdin.jsonl"
+    with path.open("wb") as file:
+        shutil.copyfileobj(sys.stdin.buffer, file)
+    return path
 
 
 def _rehearse(batches: Iterable[Batch], on_refused: Callable[[Refused], None] = name_refused) -> Ingested:
@@ -167,20 +209,15 @@ def _report(done: Ingested, target: Target, *, dry_run: bool, as_json: bool) -> 
     """Print what was done, and what the datastore holds now."""
     store = target.predictor.datastore if target.predictor else None
     held = dict(zip(store.classes, store.table.counts, strict=True)) if store is not None else {}
-    facts = {"added": done.added, "duplicates": done.duplicates, "refused": done.refused}
+    facts = {"added": done.added, "duplicates": done.duplicates, "near": done.near, "refused": done.refused}
     facts["entries"] = len(store) if store is not None else 0
+    names = [name for name in {**held, **done.per_class} if held.get(name) or done.per_class[name]]
     if as_json:
-        per_class = {
-            name: {"added": done.per_class[name], "entries": held.get(name, 0)} for name in {**held, **done.per_class}
-        }
+        per_class = {name: {"added": done.per_class[name], "entries": held.get(name, 0)} for name in names}
         print_json({"datastore": str(target.folder), "dry_run": dry_run, **facts, "per_class": per_class})
         return
     title = f"{target.folder}: would be added (dry run)" if dry_run else str(target.folder)
     print_table(title, tuple(facts), [tuple(facts.values())])
-    names = [name for name in {**held, **done.per_class} if held.get(name) or done.per_class[name]]
     if names:
-        print_table(
-            "Per class",
-            ("label", "added", "entries"),
-            [(name, done.per_class[name], held.get(name, 0)) for name in names],
-        )
+        rows = [(name, done.per_class[name], held.get(name, 0)) for name in names]
+        print_table("Per class", ("label", "added", "entries"), rows)

@@ -1,5 +1,6 @@
 """edge-sdk predict: one label and its probability for every input."""
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -9,17 +10,23 @@ import numpy as np
 import typer
 
 from edge_sdk import ConfigError, Encoder, InputError, Predictor
-from edge_sdk.inputs import Batch, Refused, open_source
+from edge_sdk.inputs import Batch, Refused, Source, open_source
+from edge_sdk.inputs.base import STREAM
 from edge_sdk.inputs.ingest import rows_of
-from edge_tools.commands.ingest import BATCH_SIZE, REFUSED_EXIT, name_refused
+from edge_sdk.interpolation import winners
+from edge_tools.commands.ingest import BATCH_SIZE, REFUSED_EXIT, hush_pillow, inputs_in, name_refused
 from edge_tools.options import InputArgument, LambdaOption, ModelOption
-from edge_tools.output import print_json, print_table
+from edge_tools.output import print_json, print_table, say
 from edge_tools.progress import progress
 
 EXAMPLE = "edge-sdk predict test.npz --model watch.onnx --datastore me.store"
 
 OptionalDatastore = Annotated[Path | None, typer.Option("--datastore", help="The datastore's folder; default: none.")]
 JsonLinesOption = Annotated[bool, typer.Option("--json", help="Print one JSON object a line instead of a table.")]
+
+
+Answering = Callable[[np.ndarray], tuple[list[str], np.ndarray]]
+"""Samples in; labels and their probabilities out."""
 
 
 class Answer(NamedTuple):
@@ -43,8 +50,9 @@ def predict_command(
     """
     if datastore is None and interpolation_weight is not None:
         raise ConfigError("--lambda mixes in a datastore; name it with --datastore")
+    hush_pillow()
     with ExitStack() as stack:
-        answer: Callable[[np.ndarray], tuple[list[str], np.ndarray]]
+        answer: Answering
         if datastore is None:
             encoder = Encoder.open(model)
             spec = encoder.metadata.input
@@ -55,26 +63,35 @@ def predict_command(
             )
             spec = predictor.metadata.input
             answer = _personal_answer(predictor)
-        source = open_source(inputs, spec, labels="ignored")
-        total = None if source.count is None else -(-source.count // BATCH_SIZE)
-        refused = 0
-        answers: list[Answer] = []
-        for batch in progress(source.batches(BATCH_SIZE), total=total, label="predict"):
-            for result in _answers(batch, answer):
-                if isinstance(result, Refused):
-                    name_refused(result)
-                    refused += 1
-                elif as_json:
-                    print_json(result._asdict())
-                else:
-                    answers.append(result)
-    if not as_json:
-        print_table("", Answer._fields, [(name, label, f"{probability:.3f}") for name, label, probability in answers])
+        refused = _predict_all(open_source(inputs, spec, labels="ignored"), answer, as_json=as_json)
     if refused:
         raise typer.Exit(REFUSED_EXIT)
 
 
-def _global_answer(encoder: Encoder) -> Callable[[np.ndarray], tuple[list[str], np.ndarray]]:
+def _predict_all(source: Source, answer: Answering, *, as_json: bool) -> int:
+    """Print an answer for every input; how many were refused."""
+    # Who writes into a pipe waits for the answer to each line.
+    batches = source.batches(1 if source.request.path == STREAM else BATCH_SIZE)
+    refused = 0
+    rows: list[tuple[str, str, str]] = []
+    for batch in progress(batches, total=source.count, label="predict", size=inputs_in):
+        for result in _answers(batch, answer):
+            if isinstance(result, Refused):
+                name_refused(result)
+                refused += 1
+            elif as_json:
+                print_json(result._asdict())
+            else:
+                rows.append((result.name, result.label, f"{result.probability:.3f}"))
+        sys.stdout.flush()
+    for note in source.notes:
+        say(note)
+    if not as_json:
+        print_table("", Answer._fields, rows)
+    return refused
+
+
+def _global_answer(encoder: Encoder) -> Answering:
     """Labels and probabilities by the model file alone."""
 
     def answer(x: np.ndarray) -> tuple[list[str], np.ndarray]:
@@ -84,17 +101,13 @@ def _global_answer(encoder: Encoder) -> Callable[[np.ndarray], tuple[list[str], 
     return answer
 
 
-def _personal_answer(predictor: Predictor) -> Callable[[np.ndarray], tuple[list[str], np.ndarray]]:
+def _personal_answer(predictor: Predictor) -> Answering:
     """Labels and probabilities by the blend."""
 
     def answer(x: np.ndarray) -> tuple[list[str], np.ndarray]:
-        probabilities = predictor.predict_proba(x)
-        best = probabilities.max(axis=1)
-        labels = [predictor.classes[number] for number in probabilities.argmax(axis=1)]
-        # Ties follow the one written rule, which needs the global model's answer too.
-        for row in np.flatnonzero((probabilities == best[:, None]).sum(axis=1) > 1).tolist():
-            labels[row] = str(predictor.predict(x[row]))
-        return labels, best
+        found = predictor.distributions(x)
+        best = winners(found.blended, found.global_probabilities)
+        return [found.classes[number] for number in best], found.blended[np.arange(len(best)), best]
 
     return answer
 
