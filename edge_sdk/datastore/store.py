@@ -718,6 +718,7 @@ class Datastore:
             if view.process != os.getpid():  # after a fork the lock would be shared with the parent
                 storage.reopen(LOCK)
                 view.process = os.getpid()
+            view.look_at_files()
             if not (storage.try_lock(EXCLUSIVE) or storage.lock(self.lock_wait)):
                 raise DatastoreLockedError(self._locked_message())
         self._depth += 1

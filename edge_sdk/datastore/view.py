@@ -187,10 +187,8 @@ class View:
         """
         before = self.table.version
         manifest = self.manifest
-        now = time.monotonic()
-        if now >= self._next_look:
-            self._next_look = now + _LOOK_EVERY_S
-            self._look_at_files()
+        if not locked:
+            self.look_at_files()
         if self.notices is None:
             if self.storage.state(ENTRIES) != self._file_state:
                 self._reload_manifest()
@@ -290,8 +288,15 @@ class View:
         self.storage.replace(MANIFEST, manifest.to_json().encode())
         self._reload_manifest()
 
-    def _look_at_files(self) -> None:
-        """Open the files anew if someone has put others in their place."""
+    def look_at_files(self) -> None:
+        """Once a second: open the files anew if someone has put others in their place.
+
+        A writer does this before it takes the lock, because afterwards it would hold the lock of a file that is gone.
+        """
+        now = time.monotonic()
+        if now < self._next_look:
+            return
+        self._next_look = now + _LOOK_EVERY_S
         if self.storage.is_current(ENTRIES) and (self.notices is None or self.storage.is_current(LOCK)):
             return
         self.storage.reopen(ENTRIES)

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from edge_tools.faults.kills import run_kills
-from edge_tools.faults.power_cuts import MUTATIONS, RecordingStorage, record, run_power_cuts
+from edge_tools.faults.power_cuts import MUTATIONS, RecordingStorage, run_power_cuts
+from edge_tools.faults.sweep import run_sweep
 
 
 def test_nothing_acknowledged_is_lost_by_kills(tmp_path: Path) -> None:
@@ -33,6 +34,7 @@ _RECORD = """
 import sys
 from pathlib import Path
 from edge_tools.faults.power_cuts import RecordingStorage, record
+from edge_tools.faults.sweep import run_sweep
 _, events = record(Path(sys.argv[1]), "concatenate", "float16", 5, RecordingStorage)
 print("\\n".join(f"{event.kind} {event.name}" for event in events if event.kind not in ("start", "done", "create")))
 """
@@ -68,3 +70,10 @@ def test_the_recording_holds_every_call_that_the_kernel_saw(tmp_path: Path) -> N
             seen.append(f"{_CALLS.get(name, name)} {path[1] if path else ''}")
     assert len(recorded) > 100
     assert seen[-len(recorded) :] == recorded
+
+
+def test_damaged_bytes_and_cut_files_cost_the_touched_slot_or_are_refused(tmp_path: Path) -> None:
+    report = run_sweep(tmp_path / "me.store", stride=500)
+    assert report.wrong == []
+    assert report.missing > 100  # bits flipped in the five filled slots
+    assert report.refused > 100

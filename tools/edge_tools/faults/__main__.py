@@ -1,4 +1,4 @@
-"""`python -m edge_tools.faults`: kills and power cuts by the thousand; the last line is one JSON object.
+"""`python -m edge_tools.faults`: kills, power cuts and damaged bytes by the thousand; the last line is one JSON object.
 
 Exit code 3 when anything was lost.
 """
@@ -11,6 +11,7 @@ from pathlib import Path
 
 from edge_tools.faults.kills import run_kills
 from edge_tools.faults.power_cuts import MUTATIONS, run_power_cuts
+from edge_tools.faults.sweep import run_sweep
 from edge_tools.output import say
 
 BUDGET_EXIT = 3
@@ -21,6 +22,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m edge_tools.faults", description=__doc__)
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--power-cuts", type=int, default=1000)
+    parser.add_argument(
+        "--stride", type=int, default=1, help="damage every so-manieth byte (slots, manifest: every one)"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folder", type=Path, help="where the stores are made (default: the system's folder for such)")
     options = parser.parse_args()
@@ -33,6 +37,8 @@ def main() -> int:
         say(f"kills: {kills}")
         cuts = run_power_cuts(cuts_folder, options.power_cuts, seed=options.seed)
         say(f"power cuts: {cuts}")
+        sweep = run_sweep(folder / "sweep.store", stride=options.stride)
+        say(f"damaged files: {sweep}")
         found = {}
         for mutation in MUTATIONS:
             (control_folder / mutation.__name__).mkdir()
@@ -50,12 +56,15 @@ def main() -> int:
         "unopenable": kills.unopenable,
         "power_cuts": cuts.power_cuts,
         "power_cut_lost": cuts.lost + cuts.unopenable,
+        "damaged_files": sweep.damages,
+        "damaged_files_wrong": len(sweep.wrong),
         "acknowledged": kills.acknowledged,
         "damaged": kills.damaged + cuts.damaged,
         "mutations_lost": found,
     }
     sys.stdout.write(json.dumps(result) + "\n")
-    is_good = not (kills.lost or kills.unopenable or cuts.lost or cuts.unopenable) and all(found.values())
+    failures = (kills.lost, kills.unopenable, cuts.lost, cuts.unopenable, len(sweep.wrong))
+    is_good = not any(failures) and all(found.values())
     return 0 if is_good else BUDGET_EXIT
 
 
