@@ -12,6 +12,7 @@ import onnx
 from edge_export import head as heads
 from edge_export.calibration import Calibration, read_calibration
 from edge_export.classes import check_classes
+from edge_export.macs import estimate_macs
 from edge_export.metadata import describe, write_checked
 from edge_export.parity import BatchParity, Reference, check_deterministic, check_parity, check_runs, open_session, run
 from edge_export.preprocess import Preprocess
@@ -23,6 +24,7 @@ from edge_export.quantise import (
     quantise,
     refuse_disagreement,
     temporary_folder,
+    weight_bytes,
 )
 from edge_export.report import ExportReport
 from edge_export.samples import DTYPES, Sampler, sampler_for
@@ -112,7 +114,7 @@ def export_model(
         if project is not None and data is not None:
             projection, report = _projected(graph, spec, labels, data, folder, project)
         graph = fit_target(graph, version)
-        extensions = _extensions(graph, spec, labels, traced, preprocess, data, folder, quantisation, report)
+        extensions = _extensions(graph, spec, labels, traced, head, preprocess, data, folder, quantisation, report)
         metadata = describe(graph, spec, labels, extensions=extensions)
         check = _final_check(reference, sampler, projection, exact=quantisation is None)
         target_path = folder / "dry_run.onnx" if dry_run else output
@@ -230,6 +232,7 @@ def _extensions(
     spec: InputSpec,
     labels: tuple[str, ...],
     traced: Traced,
+    head: heads.Head,
     preprocess: Preprocess,
     data: Calibration | None,
     folder: Path,
@@ -244,6 +247,10 @@ def _extensions(
     extensions: dict[str, Any] = {
         "embedding": traced.embedding,
         "onnxruntime": oldest_reader(graph),
+        "opset": opset_of(graph),
+        "macs": estimate_macs(graph),
+        "weight_bytes": weight_bytes(graph.graph),
+        "head": head.value,
         REFERENCE_KEY: make_reference(
             lambda x: run(session, x),
             spec,
