@@ -278,7 +278,7 @@ def check_embeddings(embeddings: np.ndarray, layout: SlotLayout) -> bool:
     is_half = layout.dtype == "float16"
     if len(embeddings) == 1:
         row = embeddings[0]
-        if row.size * _SMALL_SQUARE <= row.dot(row) <= _LARGE_SQUARE:
+        if row.size * _SMALL_SQUARE <= np.vdot(row, row) <= _LARGE_SQUARE:
             return True
     finite = np.isfinite(embeddings).all(axis=1)
     if not len(embeddings):
