@@ -2,5 +2,7 @@
 
 from edge_sdk.neighbors.base import Index, Neighbors
 from edge_sdk.neighbors.exact import ExactIndex
+from edge_sdk.neighbors.opening import KINDS, open_index
+from edge_sdk.neighbors.recall import Recall, measure_recall
 
-__all__ = ["ExactIndex", "Index", "Neighbors"]
+__all__ = ["KINDS", "ExactIndex", "Index", "Neighbors", "Recall", "measure_recall", "open_index"]

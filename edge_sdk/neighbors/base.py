@@ -1,15 +1,16 @@
 """Index and Neighbors: what every search structure gives.
 
-An index is derived: it holds nothing that cannot be made again from the datastore, and it brings itself up to date at the
-start of every search, so that nobody has to remember to tell it.
+An index is derived: it holds nothing that cannot be made again from the datastore, and it brings itself up to date at
+the start of every search, so that nobody has to remember to tell it.
 """
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from edge_sdk.datastore import Datastore
+from edge_sdk.datastore.table import SlotTable
 from edge_sdk.errors import ConfigError, InputError
 
 
@@ -45,7 +46,8 @@ class Index(ABC):
         Args:
             queries: float32 (n_queries, dim), finite.
             k: at least 1.
-            exclude: uint64 (n_queries,): for each query the sequence of one entry that is no answer (leave-one-out), 0 for none.
+            exclude: uint64 (n_queries,): for each query the sequence of one entry that is no answer (leave-one-out),
+                0 for none.
 
         Raises:
             InputError: `queries` has another width or a non-finite value.
@@ -56,6 +58,16 @@ class Index(ABC):
     @abstractmethod
     def ram_bytes(self) -> int:
         """Bytes of private memory that the index holds."""
+
+    @abstractmethod
+    def describe(self) -> dict[str, Any]:
+        """What is in use, for `info` and `profile`: "kind", "ram_bytes" and what else tells this kind's state; JSON
+        values.
+        """
+
+    def close(self) -> None:
+        """Give back what the index holds besides memory; the datastore stays open. The second time does nothing."""
+        return
 
 
 def check_queries(queries: np.ndarray, k: int, dim: int) -> np.ndarray:
@@ -70,6 +82,49 @@ def check_queries(queries: np.ndarray, k: int, dim: int) -> np.ndarray:
     matrix = np.ascontiguousarray(queries, np.float32)
     if matrix.ndim != 2 or matrix.shape[1] != dim:
         raise InputError(f"queries have shape {matrix.shape}, expected (n, {dim})")
-    if not np.isfinite(matrix).all():
-        raise InputError("a query holds NaN or infinity; the encoder's input was out of range")
+    if not is_moderate(matrix) and not np.isfinite(matrix).all():
+        row = int(np.argmin(np.isfinite(matrix).all(axis=1)))
+        raise InputError(f"query {row} holds NaN or infinity; the encoder's input was out of range")
     return matrix
+
+
+def is_moderate(matrix: np.ndarray) -> bool:
+    """Whether the sum of all squares stays in float32's range: then every value is finite, and no difference to another
+    finite float32 overflows (it would take two values above 10^31). One BLAS call; `vdot`, unlike `dot`, warns of
+    nothing.
+    """
+    flat = matrix.reshape(-1)
+    return float(np.vdot(flat, flat)) < np.inf
+
+
+def excluded_slots(table: SlotTable, exclude: np.ndarray | None, n_queries: int) -> tuple[np.ndarray | None, int]:
+    """Where the entries lie that are no answers.
+
+    Args:
+        table: the datastore's.
+        exclude: uint64 (n_queries,) sequences, 0 for none, or None.
+        n_queries: how many there must be.
+
+    Returns:
+        intp (n_queries,) slots, -1 for none, or None; and how many answers fewer than entries there can be (0 or 1).
+
+    Raises:
+        InputError: `exclude` has another length.
+    """
+    if exclude is None:
+        return None, 0
+    wanted = np.asarray(exclude, np.uint64)
+    if wanted.shape != (n_queries,):
+        raise InputError(f"exclude has shape {wanted.shape}, expected ({n_queries},): one sequence a query")
+    order = table.order
+    if not len(order):
+        return None, 0
+    sequences = table.sequences[order]
+    at = np.searchsorted(sequences, wanted).clip(max=len(order) - 1)
+    slots = np.where(sequences[at] == wanted, order[at], -1)
+    return slots, int((slots >= 0).any())
+
+
+def no_neighbors(n_queries: int) -> Neighbors:
+    """The answer of an empty store."""
+    return Neighbors(np.zeros((n_queries, 0), np.uint64), np.zeros((n_queries, 0)), np.zeros((n_queries, 0), np.int32))
