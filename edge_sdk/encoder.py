@@ -84,7 +84,8 @@ def as_batch(x: object, spec: InputSpec) -> tuple[np.ndarray, bool]:
 
     Args:
         x: one sample of shape `spec.shape`, or a batch with one more axis in front; numbers of any kind that
-            `spec.dtype` can hold.
+            `spec.dtype` can hold. For a model file of pictures or sounds also a path, the bytes of a file, a Pillow
+            image, an array of uint8 pixels of any size, or a list of these.
         spec: the model file's input.
 
     Returns:
@@ -93,6 +94,10 @@ def as_batch(x: object, spec: InputSpec) -> tuple[np.ndarray, bool]:
     Raises:
         InputError: wrong shape, not numbers, non-finite, or out of the dtype's range; names the row.
     """
+    if spec.kind in ("image", "audio"):
+        from edge_sdk.inputs.samples import decoded  # here, so that models of numbers never pay for it
+
+        x = decoded(x, spec)
     try:
         array = np.asarray(x)
     except ValueError as error:

@@ -28,8 +28,9 @@ def normalise_label(label: object) -> str:
     text = unicodedata.normalize("NFC", label.strip())
     if not text:
         raise InputError("empty label; give every example a name")
-    if any(unicodedata.category(character) == "Cc" for character in text):
-        raise InputError(f"label {text!r} holds control characters; remove them")
+    # Surrogates stand for bytes that were no UTF-8; a terminal cannot print them.
+    if any(unicodedata.category(character) in ("Cc", "Cs") for character in text):
+        raise InputError(f"label {text!r} holds control characters or undecodable bytes; remove them")
     return text
 
 

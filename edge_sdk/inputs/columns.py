@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from edge_sdk.errors import InputError
+from edge_sdk.inputs.samples import shown
 
 LABEL_NAMES = ("label", "labels", "class", "target", "y")
 """Columns that are labels, the first that fits; `--label-column` names another."""
@@ -54,7 +55,7 @@ def choose(names: Sequence[str], width: int, *, label: str | None, reads_labels:
     lowered = [name.strip().lower() for name in names]
     twice = sorted({name for name in lowered if name and lowered.count(name) > 1}) if len(lowered) < 100_000 else []
     if twice:
-        raise InputError(f'{where}: two columns are called "{twice[0]}"; name every column once')
+        raise InputError(f'{where}: two columns are called "{shown(twice[0][:40])}"; name every column once')
     label_at = find(names, label)
     if label is not None and label_at is None:
         raise InputError(f'{where}: no column "{label}", found {listed(names)}')
@@ -71,7 +72,7 @@ def choose(names: Sequence[str], width: int, *, label: str | None, reads_labels:
 
 def _miscounted(names: Sequence[str], features: list[int], label_at: int | None, width: int) -> str:
     """Why the number of columns does not fit, and what may help."""
-    beside = f' beside "{names[label_at].strip()}"' if label_at is not None else ""
+    beside = f' beside "{shown(names[label_at].strip()[:40])}"' if label_at is not None else ""
     text = f"has {len(features)} columns{beside}, the model file takes {width} numbers a row"
     if not names[0].strip() or names[0].strip().lower().startswith("unnamed"):
         return f"{text}; the first column has no name: a pandas index? save with index=False"
@@ -84,5 +85,5 @@ def _miscounted(names: Sequence[str], features: list[int], label_at: int | None,
 
 def listed(names: Sequence[str]) -> str:
     """The first names, for a message."""
-    shown = ", ".join(name.strip() or "(no name)" for name in names[:8])
-    return shown + (f", ... ({len(names)} in all)" if len(names) > 8 else "")
+    first = ", ".join(shown(name.strip()[:40]) or "(no name)" for name in names[:8])
+    return first + (f", ... ({len(names)} in all)" if len(names) > 8 else "")

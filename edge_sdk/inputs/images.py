@@ -41,7 +41,7 @@ LARGEST_FILE = 64 << 20
 FORMATS = ("JPEG", "MPO", "PNG", "GIF", "WEBP", "BMP", "TIFF", "PPM", "AVIF")
 _HEAD_BYTES = 64
 _KEPT_TRANSFORMS = 8
-_KEYS = {"layout", "fit", "resize", "background", "range", "mean", "std", "resampling"}
+_KEYS = {"layout", "colour", "fit", "resize", "background", "range", "mean", "std", "resampling"}
 _RESAMPLING = {"nearest": Image.Resampling.NEAREST, "bilinear": Image.Resampling.BILINEAR}
 _RESAMPLING |= {"bicubic": Image.Resampling.BICUBIC, "lanczos": Image.Resampling.LANCZOS}
 _FITS = ("crop", "pad", "stretch")
@@ -70,11 +70,12 @@ class Size(NamedTuple):
 class ImageRules:
     """How pictures become samples, read from the model file's input spec.
 
-    `spec.preprocessing` may hold: `layout` "HWC" / "CHW" (default: by the shape) · `fit` "crop" (default: scale to
-    cover, cut the middle), "pad" (scale to fit, background around) or "stretch" · `resize` length of the shorter side
-    before the crop (default: the model's own) · `resampling` "bilinear" (default), "nearest", "bicubic", "lanczos" ·
-    `background` [r, g, b] behind transparent pixels and padding (default white) · `range` [low, high] that pixel values
-    0 to 255 are mapped to (default: not mapped) · `mean`, `std` a channel, applied after that.
+    `spec.preprocessing` may hold: `layout` "nhwc" / "nchw" (default: by the shape) · `colour` "rgb", "bgr" or "grey"
+    (default: by the shape) · `fit` "crop" (default: scale to cover, cut the middle), "pad" (scale to fit, background
+    around) or "stretch" · `resize` length of the shorter side before the crop (default: the model's own) ·
+    `resampling` "bilinear" (default), "nearest", "bicubic", "lanczos" · `background` [r, g, b] behind transparent
+    pixels and padding (default white) · `range` [low, high] that pixel values 0 to 255 are mapped to (default: not
+    mapped) · `mean`, `std` a channel, applied after that.
     """
 
     def __init__(self, spec: InputSpec) -> None:
@@ -91,6 +92,8 @@ class ImageRules:
             )
         self.dtype = np.dtype(spec.dtype)
         self.layout, self.size, self.channels = _read_shape(spec)
+        colours = ("grey",) if self.channels == 1 else ("rgb", "bgr")
+        self.colour = _choice(rules, "colour", colours, colours[0])
         self.fit = _choice(rules, "fit", _FITS, "crop")
         self.resampling = _RESAMPLING[_choice(rules, "resampling", tuple(_RESAMPLING), "bilinear")]
         self.resize = int(rules.get("resize", 0)) or None
@@ -129,7 +132,8 @@ class ImageDecoder:
         """One picture as a sample.
 
         Args:
-            picture: a path, the bytes of a file, or an array of uint8 pixels (height, width), (height, width, 3 or 4).
+            picture: a path, the bytes of a file, a Pillow image, or an array of uint8 pixels (height, width) or
+                (height, width, 3 or 4).
 
         Returns:
             An array of the spec's shape and dtype.
@@ -143,6 +147,8 @@ class ImageDecoder:
             return self._finish(_from_array(picture))
         if isinstance(picture, (bytes, bytearray, memoryview)):
             return self._decode_stream(io.BytesIO(picture), len(picture))
+        if isinstance(picture, Image.Image):
+            return self._guarded(picture)
         if isinstance(picture, (str, os.PathLike)):
             return self._decode_file(Path(picture))
         raise InputError(f"a picture is a path, bytes or an array of pixels, got {type(picture).__name__}")
@@ -163,14 +169,24 @@ class ImageDecoder:
         file.seek(0)
         _check_head(head, size)
         try:
-            with _open(file, head) as image:
-                _check_pixels(image.size, LARGEST_WEBP_PIXELS if image.format == "WEBP" else LARGEST_PIXELS, image)
-                return self._finish(image)
-        except (InputError, ModelFileError):
+            image = _open(file, head)
+        except InputError:
+            raise
+        # Pillow's plugins raise whatever a damaged file provokes (OSError, SyntaxError, struct.error, KeyError, ...).
+        except Exception as error:
+            raise InputError(f"damaged or cut short ({_one_line(error)}); copy or save it again") from error
+        with image:
+            return self._guarded(image)
+
+    def _guarded(self, image: Image.Image) -> np.ndarray:
+        """`_finish`, with whatever decoding raises as an InputError."""
+        try:
+            _check_pixels(image.size, LARGEST_WEBP_PIXELS if image.format == "WEBP" else LARGEST_PIXELS, image)
+            return self._finish(image)
+        except InputError:
             raise
         except MemoryError as error:
             raise InputError("too large for this device's memory; make it smaller") from error
-        # Pillow's plugins raise whatever a damaged file provokes (OSError, SyntaxError, struct.error, KeyError, ...).
         except Exception as error:
             raise InputError(f"damaged or cut short ({_one_line(error)}); copy or save it again") from error
 
@@ -277,9 +293,9 @@ class ImageDecoder:
     def _laid_out(self, image: Image.Image) -> np.ndarray:
         """Pixels in the spec's shape and dtype."""
         pixels = np.asarray(image, np.uint8).reshape(*self.rules.size[::-1], self.rules.channels)  # (H, W, C)
-        sample: np.ndarray = pixels
+        sample: np.ndarray = pixels[:, :, ::-1] if self.rules.colour == "bgr" else pixels
         if self.rules.dtype.kind == "f":
-            sample = pixels.astype(np.float32)
+            sample = sample.astype(np.float32)
             if self.rules.range is not None:
                 low, high = self.rules.range
                 sample = sample * np.float32((high - low) / 255) + np.float32(low)
@@ -287,7 +303,7 @@ class ImageDecoder:
                 sample = sample - self.rules.mean
             if self.rules.std is not None:
                 sample = sample / self.rules.std
-        if self.rules.layout == "CHW":
+        if self.rules.layout == "nchw":
             sample = sample.transpose(2, 0, 1)
         return np.ascontiguousarray(sample, self.rules.dtype).reshape(self._shape)
 
@@ -296,13 +312,13 @@ def _read_shape(spec: InputSpec) -> tuple[str, Size, int]:
     """(layout, size, channels) of the spec."""
     shape = spec.shape
     given = spec.preprocessing.get("layout")
-    if len(shape) == 2 and given in (None, "HWC"):
-        return "HWC", Size(shape[1], shape[0]), 1
+    if len(shape) == 2 and given in (None, "nhwc"):
+        return "nhwc", Size(shape[1], shape[0]), 1
     if len(shape) == 3:
-        if given in (None, "CHW") and shape[0] in (1, 3):
-            return "CHW", Size(shape[2], shape[1]), shape[0]
-        if given in (None, "HWC") and shape[2] in (1, 3):
-            return "HWC", Size(shape[1], shape[0]), shape[2]
+        if given in (None, "nchw") and shape[0] in (1, 3):
+            return "nchw", Size(shape[2], shape[1]), shape[0]
+        if given in (None, "nhwc") and shape[2] in (1, 3):
+            return "nhwc", Size(shape[1], shape[0]), shape[2]
     raise ModelFileError(
         f"the model file takes pictures of shape {shape} (layout {given or 'not given'}), "
         "expected height, width and 1 or 3 channels; export it again"

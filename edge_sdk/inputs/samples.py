@@ -38,7 +38,10 @@ class SampleReader:
         """
         if self._images is None:
             if self.spec.kind != "image":
-                raise InputError(f"the model file takes {self.spec.kind}s of shape {self.spec.shape}, not pictures")
+                raise InputError(
+                    f"the model file takes {self.spec.kind}s of shape {self.spec.shape}, not pictures; "
+                    "if it is one for pictures, export it with --preprocess uint8"
+                )
             from edge_sdk.inputs.images import ImageDecoder
 
             self._images = ImageDecoder(self.spec)
@@ -91,6 +94,50 @@ class SampleReader:
                 return sample
         except OSError as error:
             raise InputError(f"cannot read it: {error.strerror}") from error
+
+
+def decoded(x: object, spec: InputSpec) -> object:
+    """Pictures or sounds in whatever form an application holds them, as arrays; anything else as it is.
+
+    Args:
+        x: a path, the bytes of a file, a Pillow image, an array of uint8 pixels of any size, or a list of these.
+        spec: of a model file that takes pictures or sounds.
+
+    Returns:
+        A sample of the spec's shape, a batch of them (n, *spec.shape) for a list, or `x`.
+
+    Raises:
+        InputError: one of them cannot be decoded; names its path or position.
+    """
+    is_one = _is_encoded(x, spec)
+    if not is_one and not (isinstance(x, (list, tuple)) and x and all(_is_encoded(each, spec) for each in x)):
+        return x
+    reader = SampleReader(spec)
+    decoder = reader.images if spec.kind == "image" else reader.audio
+    pictures = [x] if is_one else list(x)  # type: ignore[call-overload]
+    samples = np.empty((len(pictures), *spec.shape), spec.dtype)
+    for position, picture in enumerate(pictures):
+        try:
+            samples[position] = decoder.decode(picture)
+        except InputError as error:
+            name = shown(picture) if isinstance(picture, (str, os.PathLike)) else f"input {position}"
+            raise InputError(f"{name}: {error}") from error
+    return samples[0] if is_one else samples
+
+
+def _is_encoded(x: object, spec: InputSpec) -> bool:
+    """Whether `x` is one picture or sound that is no sample yet."""
+    if isinstance(x, np.ndarray):
+        is_batch = x.shape[1:] == spec.shape
+        return (
+            spec.kind == "image" and x.dtype == np.uint8 and x.shape != spec.shape and x.ndim in (2, 3) and not is_batch
+        )
+    return isinstance(x, (str, os.PathLike, bytes, bytearray, memoryview)) or _is_pillow(x)
+
+
+def _is_pillow(x: object) -> bool:
+    """Whether `x` is a Pillow image, without importing Pillow to find out."""
+    return any(each.__module__ == "PIL.Image" and each.__name__ == "Image" for each in type(x).__mro__)
 
 
 def shown(path: str | os.PathLike[str]) -> str:

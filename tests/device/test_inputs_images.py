@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageCms
 
+from edge_sdk.encoder import as_batch
 from edge_sdk.errors import InputError, ModelFileError
 from edge_sdk.inputs import open_source
 from edge_sdk.inputs.images import EXACT_PIXELS, ImageDecoder
@@ -199,6 +200,16 @@ def test_padding_is_the_background() -> None:
     assert (found[6:] == (1, 2, 3)).all()
 
 
+def test_rules_as_the_exporter_writes_them() -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (4, 6, 3), np.uint8)
+    last = ImageDecoder(spec((4, 6, 3), layout="nhwc", colour="rgb")).decode(pixels)
+    np.testing.assert_array_equal(last, pixels)
+    first = ImageDecoder(spec((3, 4, 6), layout="nchw", colour="rgb")).decode(pixels)
+    np.testing.assert_array_equal(first, pixels.transpose(2, 0, 1))
+    np.testing.assert_array_equal(ImageDecoder(spec((4, 6, 3), colour="bgr")).decode(pixels), pixels[:, :, ::-1])
+    assert ImageDecoder(spec((1, 4, 6), layout="nchw", colour="grey")).decode(pixels).shape == (1, 4, 6)
+
+
 def test_layout_range_mean_and_std_follow_the_spec() -> None:
     decoder = ImageDecoder(spec((3, 4, 4), "float32", range=[0, 1], mean=[0.5, 0.0, 0.0], std=[0.25, 1.0, 1.0]))
     found = decoder.decode(np.full((4, 4, 3), 255, np.uint8))
@@ -214,6 +225,8 @@ def test_layout_range_mean_and_std_follow_the_spec() -> None:
         {"shape": (5, 5, 5)},
         {"hue": 3},
         {"fit": "squeeze"},
+        {"colour": "grey"},
+        {"layout": "nchw"},
         {"mean": [1, 2]},
         {"mean": [0.5]},  # for uint8 pixels
         {"background": "white"},
@@ -315,3 +328,34 @@ def test_manifest_of_arrays_feeds_a_model_of_numbers(tmp_path: Path) -> None:
     (batch,) = open_source(tmp_path / "list.csv", InputSpec(name="x", shape=(2, 3))).batches()
     np.testing.assert_array_equal(batch.x, np.arange(6.0).reshape(1, 2, 3))
     assert "holds shape (5,), expected (2, 3)" in batch.refused[0].reason
+
+
+def test_predictor_takes_a_picture_in_every_form(pixels: np.ndarray, tmp_path: Path) -> None:
+    small = spec((8, 8, 3))
+    (tmp_path / "a.png").write_bytes(content := encoded(Image.fromarray(pixels), "PNG"))
+    wanted = ImageDecoder(small).decode(pixels)
+    forms: list[object] = [
+        tmp_path / "a.png",
+        str(tmp_path / "a.png"),
+        content,
+        Image.fromarray(pixels),
+        pixels,
+        wanted,
+    ]
+    for form in forms:
+        batch, is_sample = as_batch(form, small)
+        assert is_sample
+        np.testing.assert_array_equal(batch, wanted[None])
+    batch, is_sample = as_batch(forms[:5], small)
+    assert (batch.shape, is_sample) == ((5, 8, 8, 3), False)
+    assert as_batch(np.stack([wanted] * 3), small)[0].shape == (3, 8, 8, 3)
+    with pytest.raises(InputError, match="input 1: empty file"):
+        as_batch([content, b""], small)
+    with pytest.raises(InputError, match=r"nowhere\.png: cannot read it"):
+        as_batch(tmp_path / "nowhere.png", small)
+
+
+def test_pillow_image_that_breaks_off_is_refused(pixels: np.ndarray) -> None:
+    content = encoded(Image.fromarray(pixels), "PNG")
+    with pytest.raises(InputError, match="cut short"):
+        as_batch(Image.open(io.BytesIO(content[:200])), spec())

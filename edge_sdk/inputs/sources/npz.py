@@ -18,6 +18,7 @@ import numpy as np
 from edge_sdk.errors import InputError
 from edge_sdk.inputs.base import Batch, Example, Refused, Request, Source, rows_of_batch, screened
 from edge_sdk.inputs.npy import NpyReader, check_rows, read_small
+from edge_sdk.inputs.samples import shown
 
 LABEL_NAMES = ("label", "labels", "y")
 """Arrays that are labels, when `label_column` names none."""
@@ -200,7 +201,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def _listed(names: object) -> str:
-    listed = sorted(str(name) for name in names)[:10] if isinstance(names, dict) else []
+    listed = sorted(shown(str(name)[:40]) for name in names)[:10] if isinstance(names, dict) else []
     return ", ".join(listed) or "nothing"
 
 

@@ -1,5 +1,6 @@
 """edge-sdk ingest: labelled examples into a datastore, which is then tuned."""
 
+import logging
 import shutil
 import sys
 import tempfile
@@ -167,6 +168,7 @@ class Target:
 def hush_pillow() -> None:
     """Keep Pillow's remarks on damaged metadata off the terminal: a picture that could be decoded is no news."""
     warnings.filterwarnings("ignore", module=r"PIL\b")
+    logging.getLogger("PIL").setLevel(logging.CRITICAL)
 
 
 def name_refused(refused: Refused) -> None:

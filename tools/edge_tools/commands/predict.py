@@ -22,6 +22,9 @@ from edge_tools.progress import progress
 EXAMPLE = "edge-sdk predict test.npz --model watch.onnx --datastore me.store"
 
 OptionalDatastore = Annotated[Path | None, typer.Option("--datastore", help="The datastore's folder; default: none.")]
+UnreadColumnOption = Annotated[
+    str | None, typer.Option("--label-column", help="A table's column to leave out, if its name is no usual label.")
+]
 JsonLinesOption = Annotated[bool, typer.Option("--json", help="Print one JSON object a line instead of a table.")]
 
 
@@ -42,6 +45,7 @@ def predict_command(
     model: ModelOption,
     datastore: OptionalDatastore = None,
     interpolation_weight: LambdaOption = None,
+    label_column: UnreadColumnOption = None,
     as_json: JsonLinesOption = False,
 ) -> None:
     """Print the most probable label of every input: the global model's, or with --datastore the personalised one.
@@ -63,7 +67,9 @@ def predict_command(
             )
             spec = predictor.metadata.input
             answer = _personal_answer(predictor)
-        refused = _predict_all(open_source(inputs, spec, labels="ignored"), answer, as_json=as_json)
+        refused = _predict_all(
+            open_source(inputs, spec, labels="ignored", label_column=label_column), answer, as_json=as_json
+        )
     if refused:
         raise typer.Exit(REFUSED_EXIT)
 
