@@ -33,7 +33,8 @@ class Augmentation:
     """How far an invented wearer may be from the real one. All windows of a person in a batch share one draw."""
 
     tilt: float = 15.0
-    """Standard deviation of the strap's rotation about each axis, degrees."""
+    """Standard deviation of the strap's rotation about each axis, degrees. 15 and 5 (with half the vigour) are as good
+    on average (89.4 and 89.2 % personalised, folds 0 and 1, 800 steps); fold 1's worst person gets 85.6 and 82.7 %."""
     vigour: float = 0.1
     """Standard deviation of the logarithm of the movement's size."""
     jitter: float = 0.05

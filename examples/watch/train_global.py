@@ -12,7 +12,7 @@ import argparse
 import logging
 import os
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +36,7 @@ class Settings:
     """What training depends on besides the data."""
 
     steps: int = 1500
+    """800 give 90.3 % personalised on held-out fold 1, 1500 give 90.6 %."""
     people: int = 4
     """People in a batch."""
     windows: int = 4
@@ -44,7 +45,8 @@ class Settings:
     weight_decay: float = 0.02
     label_smoothing: float = 0.1
     neighbour_loss: float = 1.0
-    """Weight of the nearest-neighbour loss beside the cross-entropy."""
+    """Weight of the nearest-neighbour loss beside the cross-entropy. Personalised on held-out folds 0 and 2: 87.6 %
+    at 0, 89.5 % at 1 (the global model is as good either way). On folds 0 and 1 with 800 steps, 3 does not beat 1."""
     gap: int = 4
     """Windows of one activity closer in time than this do not vote for each other: on a device they rarely could."""
     seed: int = 0
@@ -150,7 +152,17 @@ def main() -> int:
     parser.add_argument("--data", type=Path, help="folder of the data sets (default: $EDGE_SDK_DATA)")
     parser.add_argument("--output", type=Path, default=HERE / "model.pt")
     parser.add_argument("--validate", action="store_true", help="report held-out training people instead of writing")
-    parser.add_argument("--folds", type=int, default=FOLDS, choices=range(1, FOLDS + 1), help="with --validate")
+    parser.add_argument(
+        "--fold",
+        type=int,
+        action="append",
+        choices=range(FOLDS),
+        help="with --validate: which, repeatable (default: all)",
+    )
+    parser.add_argument("--steps", type=int, default=Settings.steps)
+    parser.add_argument("--neighbour-loss", type=float, default=Settings.neighbour_loss)
+    parser.add_argument("--tilt", type=float, default=Augmentation.tilt, help="degrees")
+    parser.add_argument("--vigour", type=float, default=Augmentation.vigour)
     parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
@@ -163,11 +175,19 @@ def main() -> int:
         parser.error(f"no such file: {path}")
     torch.set_num_threads(arguments.threads)
     recordings = read_recordings(path)
+    settings = replace(
+        Settings(),
+        steps=arguments.steps,
+        neighbour_loss=arguments.neighbour_loss,
+        augmentation=Augmentation(tilt=arguments.tilt, vigour=arguments.vigour),
+    )
     if arguments.validate:
-        results = [result for fold in range(arguments.folds) for result in validate(recordings, Settings(), fold=fold)]
+        results = [
+            result for fold in arguments.fold or range(FOLDS) for result in validate(recordings, settings, fold=fold)
+        ]
         print(Result.table(results))
     else:
-        write_model(train(recordings, Settings()), arguments.output)
+        write_model(train(recordings, settings), arguments.output)
     return 0
 
 
