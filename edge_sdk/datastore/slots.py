@@ -93,10 +93,7 @@ class SlotLayout:
 
     def header(self, capacity: int) -> bytes:
         """The `.npy` header of a file of `capacity` slots, padded to `HEADER_BYTES`."""
-        descr = np.lib.format.dtype_to_descr(self.record)
-        text = f"{{'descr': {descr!r}, 'fortran_order': False, 'shape': ({capacity},), }}"
-        room = HEADER_BYTES - len(_MAGIC) - 2
-        return _MAGIC + struct.pack("<H", room) + text.ljust(room - 1).encode("latin1") + b"\n"
+        return npy_header(self.record, capacity)
 
     def check(self, block: np.ndarray) -> np.ndarray:
         """State of each slot.
@@ -128,7 +125,7 @@ class SlotLayout:
         probabilities: np.ndarray,
         labels: np.ndarray,
         sources: np.ndarray,
-        first_sequence: int,
+        sequences: np.ndarray,
     ) -> np.ndarray:
         """Entries as they lie on the medium, checksums included.
 
@@ -137,13 +134,13 @@ class SlotLayout:
             probabilities: float (n, n_model_classes).
             labels: int32 (n,) class ids.
             sources: uint64 (n,).
-            first_sequence: of the first; the others follow it.
+            sequences: uint64 (n,).
 
         Returns:
             (n,) of `record`.
         """
         block = np.zeros(len(embeddings), self.record)
-        block["sequence"] = np.arange(first_sequence, first_sequence + len(block), dtype=np.uint64)
+        block["sequence"] = sequences
         block["source"] = sources
         block["label"] = labels
         if self.dtype == "int8":
@@ -184,6 +181,14 @@ class SlotLayout:
         result[:, : self.n_model_classes] = rest / (self.n_model_classes - TOP_CLASSES)
         np.put_along_axis(result, rows["probability_classes"].clip(0, self.n_model_classes - 1), stored, axis=1)
         return result
+
+
+def npy_header(record: np.dtype[Any], length: int) -> bytes:
+    """The header of a `.npy` file of `length` records, padded to `HEADER_BYTES`."""
+    descr = np.lib.format.dtype_to_descr(record)
+    text = f"{{'descr': {descr!r}, 'fortran_order': False, 'shape': ({length},), }}"
+    room = HEADER_BYTES - len(_MAGIC) - 2
+    return _MAGIC + struct.pack("<H", room) + text.ljust(room - 1).encode("latin1") + b"\n"
 
 
 def as_bytes(block: np.ndarray) -> memoryview:

@@ -11,7 +11,7 @@ import os
 import secrets
 import shutil
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from edge_sdk.datastore.kept_inputs import InputsSpec, KeptInputs
 from edge_sdk.datastore.manifest import MAX_CAPACITY, Manifest
 from edge_sdk.datastore.notices import LOCK_BYTES, MAGIC
 from edge_sdk.datastore.policies import check_room, slot_for_one, slots_for_many
@@ -42,6 +43,9 @@ from edge_sdk.labels import normalise_label, unknown_label_message
 from edge_sdk.model import ModelMetadata
 
 logger = logging.getLogger(__name__)
+
+KEPT_INPUTS = "kept_inputs"
+"""Name of the manifest's extension that describes `inputs.npy`."""
 
 DEFAULT_LOCK_WAIT = 10.0
 """Seconds that a writer waits for another one."""
@@ -90,6 +94,7 @@ class Datastore:
         self._is_synced = True
         self._is_closed = False
         self._has_warned_small = False
+        self._kept_inputs: KeptInputs | None = None
 
     # Opening
 
@@ -166,7 +171,7 @@ class Datastore:
         try:
             view = View(storage)
             if model is not None:
-                _check_model(folder, view.manifest, model)
+                check_model(folder, view.manifest, model)
         except BaseException:
             storage.close()
             raise
@@ -180,6 +185,7 @@ class Datastore:
             if not self._is_synced:
                 self.sync()
             self._is_closed = True
+            self._kept_inputs = None
             self._storage.close()
 
     def __enter__(self) -> Self:
@@ -537,7 +543,8 @@ class Datastore:
                         slot = slot_for_one(table, class_id, policy="balanced")
                         self._put_one(slot, class_id, int(sources[i]), first + i)
                 else:
-                    self._put_many(embeddings, class_ids, probabilities, sources, first)
+                    sequences = np.arange(first, first + n, dtype=np.uint64)
+                    self._put_many(embeddings, class_ids, probabilities, sources, sequences)
             finally:
                 self._unlock_files()
         return first
@@ -548,7 +555,7 @@ class Datastore:
         class_ids: np.ndarray,
         probabilities: np.ndarray,
         sources: np.ndarray,
-        first: int,
+        sequences: np.ndarray,
     ) -> None:
         """Write a batch into free slots, then over the oldest entries; the caller holds the lock."""
         table = self._view.table
@@ -556,14 +563,13 @@ class Datastore:
         skip = max(0, len(class_ids) - table.capacity)  # they would be evicted by this very batch
         slots = slots_for_many(table, len(class_ids) - skip)
         for run in _runs(slots, max(1, BLOCK_BYTES // self._slot_bytes)):
-            part = slice(skip + run.start, skip + run.stop)
-            sequence, start = first + part.start, int(slots[run.start])
+            part, start = slice(skip + run.start, skip + run.stop), int(slots[run.start])
             block = self._view.layout.encode(
-                embeddings[part], probabilities[part], class_ids[part], sources[part], sequence
+                embeddings[part], probabilities[part], class_ids[part], sources[part], sequences[part]
             )
-            self._tell(sequence, start, len(block))
+            self._tell(int(sequences[part.start]), start, len(block))
             self._write_slots(start, as_bytes(block))
-            table.put_many(slots[run], sequence, class_ids[part], sources[part])
+            table.put_many(slots[run], sequences[part], class_ids[part], sources[part])
         self._warn_emptied([label for label in held if table.counts[label] == 0])
 
     def _warn_emptied(self, labels: list[int]) -> None:
@@ -622,6 +628,9 @@ class Datastore:
                 self._drop_derived()
                 wiped = np.union1d(doomed, np.flatnonzero(self._view.table.damaged))
                 self._zero(wiped)
+                kept = self.kept_inputs
+                if kept is not None:
+                    kept.keep_only(self._view.table.sources)
             finally:
                 self._unlock_files()
             if len(wiped):
@@ -693,6 +702,119 @@ class Datastore:
             finally:
                 self._unlock_files()
 
+    # For backups and rebuilds
+
+    @property
+    def highest_sequence(self) -> int:
+        """At least as high as every sequence ever given; the next one is higher."""
+        with self.lock:
+            return self._next_sequence(1) - 1
+
+    def add_again(
+        self,
+        embeddings: np.ndarray,
+        labels: Sequence[str],
+        probabilities: np.ndarray,
+        *,
+        sources: np.ndarray,
+        sequences: np.ndarray,
+    ) -> None:
+        """Store entries under sequences that they had before, in a store that holds none of these; not synced.
+
+        Args:
+            embeddings: float32 (n, dim).
+            labels: n labels, all in `classes`.
+            probabilities: (n, n_model_classes).
+            sources: uint64 (n,).
+            sequences: uint64 (n,), ascending, higher than all that are there.
+
+        Raises:
+            InputError: as in `add`.
+            DatastoreError: the sequences do not ascend, or there is no room.
+        """
+        self._check_writable()
+        embeddings, probabilities, _ = self._check_entries(embeddings, labels, probabilities, sources)
+        check_probabilities(probabilities)
+        with self.exclusive():
+            self._catch_up()
+            table = self._view.table
+            rising = np.concatenate(([np.uint64(table.newest)], sequences))
+            if not (rising[1:] > rising[:-1]).all() or len(labels) > table.capacity - table.filled:
+                raise DatastoreError(f"{self.folder}: {len(labels)} entries do not follow those that are there")
+            class_ids = np.array(self._class_ids(labels), np.int32)
+            self._put_many(embeddings, class_ids, probabilities, sources, sequences)
+
+    def tell_replaced(self) -> None:
+        """Tell every process that has this folder open to look at the manifest; the caller is `exclusive`."""
+        self._tell(0, 0, 0)
+
+    # Kept inputs
+
+    @property
+    def kept_inputs(self) -> KeptInputs | None:
+        """The inputs behind the entries; None unless `keep_inputs` was called for this store."""
+        stated = self._view.manifest.extensions.get(KEPT_INPUTS)
+        if stated is None:
+            return None
+        if self._kept_inputs is None:
+            self._kept_inputs = KeptInputs(self._storage, InputsSpec.from_mapping(stated))
+        return self._kept_inputs
+
+    def keep_inputs(self, max_bytes: int, *, shape: tuple[int, ...], dtype: str) -> KeptInputs:
+        """From now on, keep the inputs of new entries that are handed to `keep`, in a file of at most `max_bytes`.
+
+        Args:
+            max_bytes: bound of the file, all of which is allocated now. Where it has less room than the store has
+                entries, the newest inputs are kept.
+            shape: of one input, as the model file takes it.
+            dtype: of its values.
+
+        Raises:
+            ConfigError: not one input fits, or inputs are kept already in another size.
+            DatastoreError: read-only, locked, or no room. Nothing has changed.
+        """
+        most = None if self.policy == "concatenate" else self.capacity
+        spec = InputsSpec.within(max_bytes, shape=shape, dtype=dtype, most=most)
+        with self.exclusive():
+            self._catch_up()
+            kept = self.kept_inputs
+            if kept is not None:
+                if kept.spec != spec:
+                    raise ConfigError(
+                        f"{self.folder}: keeps {kept.spec.slots} inputs of shape {kept.spec.shape} already "
+                        f"({kept.spec.n_bytes} bytes), asked for {spec.slots} of shape {spec.shape}"
+                    )
+                return kept
+            KeptInputs.create(self._storage, spec)
+            self._storage.sync_folder()
+            manifest = self._view.manifest
+            extensions = {**manifest.extensions, KEPT_INPUTS: spec.to_mapping()}
+            self._view.take_manifest(replace(manifest, extensions=extensions))
+            self._tell(0, 0, 0)
+            kept = self.kept_inputs
+        if kept is None:
+            raise DatastoreError(f"{self.folder}: the manifest was replaced meanwhile; try again")
+        return kept
+
+    def keep(self, sources: np.ndarray, samples: np.ndarray, *, sync: bool = True) -> None:
+        """Keep inputs, if this store does (call it before `add`, so that no entry is without its input).
+
+        Args:
+            sources: uint64 (n,), as given to `add`.
+            samples: (n, *shape).
+            sync: on the medium when this returns.
+
+        Raises:
+            InputError: another shape than the store keeps. Nothing was kept.
+        """
+        kept = self.kept_inputs
+        if kept is None:
+            return
+        with self.exclusive():
+            kept.put(sources, samples)
+        if sync:
+            kept.sync()
+
     # The write path
 
     def _catch_up(self) -> None:
@@ -753,10 +875,40 @@ class Datastore:
 
 
 def build_folder(folder: Path, manifest: Manifest, *, storage_class: type[Storage] = Storage) -> None:
-    """Make the folder of an empty datastore, whole or not at all: built beside, synced, then renamed.
+    """Make the folder of an empty datastore, whole or not at all.
 
     Raises:
         DatastoreError: the folder exists, or the system refuses. Nothing is left behind.
+    """
+    layout = manifest.layout
+    size = entries_bytes(layout.dim, layout.n_model_classes, layout.dtype, capacity=manifest.capacity)
+
+    def write_entries(storage: Storage) -> None:
+        storage.create(ENTRIES)
+        storage.allocate(ENTRIES, size)
+        storage.write(ENTRIES, layout.header(manifest.capacity), 0)
+        storage.sync(ENTRIES)
+
+    fill_folder(folder, manifest, write_entries, storage_class=storage_class)
+
+
+def fill_folder(
+    folder: Path,
+    manifest: Manifest,
+    write_data: Callable[[Storage], None],
+    *,
+    storage_class: type[Storage] = Storage,
+) -> None:
+    """Make a datastore's folder, whole or not at all: filled beside, synced, then renamed.
+
+    Args:
+        folder: must not exist, its parent must.
+        manifest: of the new store.
+        write_data: makes and syncs the data files.
+        storage_class: of the system calls.
+
+    Raises:
+        DatastoreError: the folder exists, or the system refuses. Nothing is left behind, whatever is raised.
     """
     if folder.exists() or folder.is_symlink():
         raise DatastoreError(f"{folder}: exists already; open it, or choose another folder")
@@ -767,27 +919,22 @@ def build_folder(folder: Path, manifest: Manifest, *, storage_class: type[Storag
         raise DatastoreError(f"cannot create {folder}: {error.strerror}") from error
     storage = storage_class(beside, writable=True)
     try:
-        layout = manifest.layout
-        storage.create(ENTRIES)
-        storage.allocate(
-            ENTRIES, entries_bytes(layout.dim, layout.n_model_classes, layout.dtype, capacity=manifest.capacity)
-        )
-        storage.write(ENTRIES, layout.header(manifest.capacity), 0)
-        storage.sync(ENTRIES)
+        write_data(storage)
         storage.create(LOCK)
         storage.write(LOCK, MAGIC.ljust(LOCK_BYTES, b"\0"), 0)
         storage.sync(LOCK)
         storage.replace(MANIFEST, manifest.to_json().encode())
-        os.replace(beside, folder)
+        try:
+            os.replace(beside, folder)
+        except OSError as error:
+            raise DatastoreError(f"cannot create {folder}: {error.strerror}") from error
         sync_folder(folder.parent)
-    except OSError as error:
-        raise DatastoreError(f"cannot create {folder}: {error.strerror}") from error
     finally:
         storage.close()
         shutil.rmtree(beside, ignore_errors=True)
 
 
-def _check_model(folder: Path, manifest: Manifest, model: ModelMetadata) -> None:
+def check_model(folder: Path, manifest: Manifest, model: ModelMetadata) -> None:
     """Raises DatastoreError when the store's numbers mean nothing to this model."""
     if manifest.fingerprint != model.fingerprint:
         raise DatastoreError(

@@ -147,19 +147,19 @@ class SlotTable:
         self._take_cells()
         self.start_again()
 
-    def put_many(self, slots: np.ndarray, first_sequence: int, labels: np.ndarray, sources: np.ndarray) -> None:
-        """Entries with consecutive sequences, newer than all, are in these distinct slots now."""
+    def put_many(self, slots: np.ndarray, sequences: np.ndarray, labels: np.ndarray, sources: np.ndarray) -> None:
+        """Entries with ascending sequences, newer than all, are in these distinct slots now."""
         held = slots[self.sequences[slots] != 0]
         for label, count in zip(*np.unique(self.labels[held], return_counts=True), strict=True):
             self.counts[label] -= int(count)
         for label, count in zip(*np.unique(labels, return_counts=True), strict=True):
             self.counts[label] += int(count)
         self.filled += len(slots) - len(held)
-        self.sequences[slots] = np.arange(first_sequence, first_sequence + len(slots), dtype=np.uint64)
+        self.sequences[slots] = sequences
         self.labels[slots] = labels
         self.sources[slots] = sources
         self.damaged[slots] = False
-        self.newest = first_sequence + len(slots) - 1
+        self.newest = int(sequences[-1])
         self._ring_is_right = False
         self._note(slots)
 

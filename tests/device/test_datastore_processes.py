@@ -210,8 +210,9 @@ def test_threads_share_one_datastore(folder: Path) -> None:
         try:
             for _ in range(100):
                 store.add(np.full((1, DIM), label, np.float32), [MODEL.classes[label]], EVEN, sync=False)
-                slots = store.table.order
-                store.embeddings(slots)
+                with store.lock:
+                    slots = store.table.order
+                    assert (store.embeddings(slots)[:, 0] == store.table.labels[slots]).all()
         except BaseException as error:  # noqa: BLE001 - shown below, in the thread that asserts
             errors.append(error)
 

@@ -1,0 +1,28 @@
+"""edge-sdk backup: a datastore as one file."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from edge_sdk.datastore import Datastore, write_backup
+from edge_tools.options import DatastoreArgument, JsonOption
+from edge_tools.output import print_json, print_table
+
+EXAMPLE = "edge-sdk backup me.store me.backup"
+
+BackupArgument = Annotated[Path, typer.Argument(metavar="BACKUP", help="The file to write; replaced when complete.")]
+
+
+def backup_command(datastore: DatastoreArgument, backup: BackupArgument, as_json: JsonOption = False) -> None:
+    """Write a whole datastore to one verified file, for `restore` on this device or another.
+
+    It holds the entries, the settings and the kept inputs; what is derived from them is left out.
+    """
+    with Datastore.open(datastore, read_only=True) as store:
+        n_bytes = write_backup(store, backup)
+        facts = {"backup": str(backup), "entries": len(store), "damaged slots": store.damaged, "bytes": n_bytes}
+    if as_json:
+        print_json(facts)
+    else:
+        print_table("", tuple(facts), [tuple(facts.values())])
