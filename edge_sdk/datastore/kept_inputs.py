@@ -81,6 +81,7 @@ class KeptInputs:
         """
         self.spec = spec
         self._storage = storage
+        self._is_synced = True
         found = storage.size(INPUTS)
         if found < spec.n_bytes:
             raise DatastoreError(f"{storage.folder / INPUTS}: {found} bytes, expected {spec.n_bytes}; restore a backup")
@@ -130,11 +131,14 @@ class KeptInputs:
         for order, (row, place) in enumerate(zip(rows, places.tolist(), strict=True), start=first):
             slot["source"], slot["order"], slot["input"] = sources[row], order, samples[row]
             slot["checksum"] = _checksum(slot)
+            self._is_synced = False
             self._storage.write(INPUTS, as_bytes(slot), HEADER_BYTES + place * self.spec.record.itemsize)
 
     def sync(self) -> None:
         """Wait until every input is on the medium."""
-        self._storage.sync(INPUTS)
+        if not self._is_synced:
+            self._is_synced = True
+            self._storage.sync(INPUTS)
 
     def find(self, source: int) -> np.ndarray | None:
         """The input with this digest, None where it is not kept (any more) or damaged."""
@@ -153,6 +157,7 @@ class KeptInputs:
         gone = np.flatnonzero((self._slots["order"] != 0) & ~np.isin(self._slots["source"], sources))
         size = self.spec.record.itemsize
         for place in gone.tolist():
+            self._is_synced = False
             self._storage.write(INPUTS, bytes(size), HEADER_BYTES + place * size)
         if len(gone):
             self.sync()

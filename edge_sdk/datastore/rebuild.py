@@ -68,7 +68,7 @@ def rebuild(store: Datastore, model: ModelMetadata, encode: Encode, *, drop_miss
             f"the kept inputs are {kept.spec.dtype} of shape {kept.spec.shape}, the model file takes "
             f"{model.input.dtype} of shape {model.input.shape}"
         )
-    with store.exclusive():
+    with store.lock, store.exclusive():
         store.refresh()
         slots = _with_inputs(store, kept, drop_missing=drop_missing)
         manifest = _new_manifest(store, model, slots)

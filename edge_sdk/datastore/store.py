@@ -398,10 +398,12 @@ class Datastore:
         return np.arange(first, first + n, dtype=np.uint64)
 
     def sync(self) -> None:
-        """Wait until every entry added so far is on the medium."""
+        """Wait until every entry added so far (and every kept input) is on the medium."""
         self._check_writable()
         self._is_synced = True
         try:
+            if self._kept_inputs is not None:
+                self._kept_inputs.sync()
             self._storage.sync(ENTRIES)
         except DatastoreError:
             self._is_synced = False
@@ -409,7 +411,9 @@ class Datastore:
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Keep every other writer out for several changes (they wait, or are refused after their `lock_wait`).
+        """Keep the writers of other processes out for several changes; they wait, up to their `lock_wait`.
+
+        Threads that share this object go on. Readers are never kept out.
 
         Raises:
             DatastoreLockedError: another process kept writing for `lock_wait` seconds.
@@ -417,9 +421,10 @@ class Datastore:
         self._check_writable()
         with self.lock:
             self._lock_files()
-            try:
-                yield
-            finally:
+        try:
+            yield
+        finally:
+            with self.lock:
                 self._unlock_files()
 
     def _check_entries(
@@ -735,7 +740,7 @@ class Datastore:
         self._check_writable()
         embeddings, probabilities, _ = self._check_entries(embeddings, labels, probabilities, sources)
         check_probabilities(probabilities)
-        with self.exclusive():
+        with self.lock, self.exclusive():
             self._catch_up()
             table = self._view.table
             rising = np.concatenate(([np.uint64(table.newest)], sequences))
@@ -775,7 +780,7 @@ class Datastore:
         """
         most = None if self.policy == "concatenate" else self.capacity
         spec = InputsSpec.within(max_bytes, shape=shape, dtype=dtype, most=most)
-        with self.exclusive():
+        with self.lock, self.exclusive():
             self._catch_up()
             kept = self.kept_inputs
             if kept is not None:
@@ -810,8 +815,9 @@ class Datastore:
         kept = self.kept_inputs
         if kept is None:
             return
-        with self.exclusive():
+        with self.lock, self.exclusive():
             kept.put(sources, samples)
+            self._is_synced = False
         if sync:
             kept.sync()
 

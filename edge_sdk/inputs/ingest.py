@@ -122,6 +122,9 @@ def ingest(
     try:
         for batch in batches:
             refused = batch.refused
+            if predictor is not None and done.added + len(batch) - synced > sync_every:
+                predictor.datastore.sync()
+                synced = done.added
             if len(batch):
                 predictor = predictor or open_predictor()
                 refused = refused + _learn(predictor, batch, done, allow_duplicates, min_distance)

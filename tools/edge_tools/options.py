@@ -1,5 +1,6 @@
 """Options that several commands share, so that one word means one thing everywhere."""
 
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -16,3 +17,19 @@ LambdaOption = Annotated[
     typer.Option("--lambda", min=0.0, max=1.0, help="Interpolation weight λ_m instead of the datastore's own."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of a table.")]
+
+_UNITS = {"": 1, "B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
+
+
+def parse_bytes(text: str) -> int:
+    """A number of bytes as people write it: 4096, 64KB, 1.5 MB, 2GB (1 KB = 1024 bytes).
+
+    Raises:
+        typer.BadParameter: anything else.
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMG]?B?)\s*", text, re.IGNORECASE)
+    unit = match[2].upper() if match else "?"
+    unit = f"{unit}B" if unit in ("K", "M", "G") else unit
+    if match is None or unit not in _UNITS:
+        raise typer.BadParameter(f'"{text}" is no number of bytes; write 4096, 64KB, 16MB or 2GB')
+    return int(float(match[1]) * _UNITS[unit])

@@ -1,0 +1,174 @@
+"""The command line on datastores: forget, backup, restore, kept inputs, a new model, and several processes at once."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from edge_sdk import ModelFile
+from edge_sdk.datastore import Datastore
+from edge_tools import cli
+
+
+class Outcome(NamedTuple):
+    """What a command left behind."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def document(self) -> Any:
+        """What was printed with --json."""
+        return json.loads(self.stdout)
+
+
+Run = Callable[..., Outcome]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Type one command line."""
+
+    def type_command(*words: object) -> Outcome:
+        monkeypatch.setattr("sys.argv", ["edge-sdk", *(str(word) for word in words)])
+        with pytest.raises(SystemExit) as stopped:
+            cli.main()
+        printed = capsys.readouterr()
+        return Outcome(int(stopped.value.code or 0), printed.out, printed.err)
+
+    return type_command
+
+
+@pytest.fixture(scope="module")
+def tiny(repository: Path) -> Path:
+    return repository / "tests" / "data" / "tiny.onnx"
+
+
+@pytest.fixture(scope="module")
+def tiny_next(repository: Path) -> Path:
+    return repository / "tests" / "data" / "tiny_next.onnx"
+
+
+def examples(path: Path, n: int, *, seed: int = 0) -> Path:
+    """Distinct points of the plane, labelled by side, as an npz file."""
+    points = np.random.default_rng(seed).normal(size=(n, 2)).astype(np.float32)
+    np.savez(path, x=points, label=np.where(points[:, 0] < 0, "left", "right"))
+    return path
+
+
+@pytest.fixture
+def filled(run: Run, tiny: Path, tmp_path: Path) -> Path:
+    """A datastore of 60 entries with kept inputs."""
+    learn = examples(tmp_path / "learn.npz", 60)
+    store = tmp_path / "me.store"
+    outcome = run("ingest", learn, "--model", tiny, "--datastore", store, "--capacity", 80, "--keep-inputs", "64KB")
+    assert outcome.code == 0, outcome.stderr
+    return store
+
+
+def test_forget_by_label_sequence_and_age(run: Run, filled: Path) -> None:
+    assert run("forget", filled, "--sequence", 3, "--sequence", 60, "--json").document["forgotten"] == 2
+    assert run("forget", filled, "--older-than", 49, "--json").document == {
+        "datastore": str(filled),
+        "forgotten": 8,
+        "entries": 50,
+        "emptied_classes": [],
+    }
+    outcome = run("forget", filled, "--label", "left")
+    assert outcome.code == 0
+    assert 'class "left" has just lost its last entry' in outcome.stderr
+    assert run("forget", filled, "--label", "lft").stderr.startswith('edge-sdk: unknown label "lft": did you mean')
+    assert run("forget", filled).code == 1
+
+
+def test_backup_and_restore_move_a_store_to_another_device(run: Run, filled: Path, tiny: Path, tiny_next: Path) -> None:
+    backup, other = filled.with_name("me.backup"), filled.with_name("other.store")
+    assert run("backup", filled, backup, "--json").document["entries"] == 60
+    refused = run("restore", backup, other, "--model", tiny_next)
+    assert refused.code == 1
+    assert "another model" in refused.stderr
+    assert not other.exists()
+    restored = run("restore", backup, other, "--model", tiny, "--json").document
+    assert (restored["entries"], restored["next sequence"]) == (60, 61)
+    assert "exists already" in run("restore", backup, other).stderr
+    assert run("info", other, "--json").document["entries"] == 60
+
+
+def test_reembed_rebuilds_the_store_for_a_new_model(run: Run, filled: Path, tiny: Path, tiny_next: Path) -> None:
+    points = np.load(filled.with_name("learn.npz"))["x"]
+    old = run("predict", filled.with_name("learn.npz"), "--model", tiny_next, "--datastore", filled)
+    assert "edge-sdk reembed" in old.stderr
+    done = run("reembed", filled, "--model", tiny_next, "--json").document
+    assert (done["entries"], done["dropped"]) == (60, 0)
+    with Datastore.open(filled, model=ModelFile.open(tiny_next).metadata) as store:
+        stored = store.embeddings(store.table.order)
+        assert store.table.sequences[store.table.order].tolist() == list(range(1, 61))
+        assert np.allclose(stored[:, :2], 2 * points[:, ::-1], rtol=1e-3)
+    again = run("reembed", filled, "--model", tiny, "--json").document
+    assert again["entries"] == 60
+
+
+def test_reembed_without_kept_inputs_says_how_to_start_anew(
+    run: Run, tiny: Path, tiny_next: Path, tmp_path: Path
+) -> None:
+    run("ingest", examples(tmp_path / "learn.npz", 9), "--model", tiny, "--datastore", tmp_path / "me.store")
+    outcome = run("reembed", tmp_path / "me.store", "--model", tiny_next)
+    assert outcome.code == 1
+    assert "keeps no inputs" in outcome.stderr
+    assert outcome.stderr.count("\n") == 1
+
+
+def test_a_bound_that_keeps_no_input_is_refused(run: Run, tiny: Path, tmp_path: Path) -> None:
+    at = ("--model", tiny, "--datastore", tmp_path / "me.store")
+    learn = examples(tmp_path / "learn.npz", 9)
+    assert "keep no input" in run("ingest", learn, *at, "--keep-inputs", "1KB").stderr
+    assert run("ingest", learn, *at, "--keep-inputs", "much").code == 2
+
+
+def start_ingest(learn: Path, model: Path, store: Path, *words: str) -> subprocess.Popen[str]:
+    command = [
+        sys.executable,
+        "-m",
+        "edge_tools",
+        "ingest",
+        str(learn),
+        "--model",
+        str(model),
+        "--datastore",
+        str(store),
+    ]
+    return subprocess.Popen([*command, "--no-tune", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_four_ingests_at_once_add_every_example(tiny: Path, tmp_path: Path) -> None:
+    store = tmp_path / "me.store"
+    files = [examples(tmp_path / f"{seed}.npz", 500, seed=seed) for seed in range(4)]
+    processes = [start_ingest(file, tiny, store, "--capacity", "3000") for file in files]
+    for process in processes:
+        _, talk = process.communicate(timeout=120)
+        assert process.returncode == 0, talk
+    with Datastore.open(store) as opened:
+        assert len(opened) == 2000
+        assert np.unique(opened.table.sources[opened.table.order]).size == 2000
+
+
+def test_four_ingests_that_do_not_wait_add_all_or_name_the_holder(tiny: Path, tmp_path: Path) -> None:
+    store = tmp_path / "me.store"
+    files = [examples(tmp_path / f"{seed}.npz", 500, seed=seed) for seed in range(4)]
+    processes = [start_ingest(file, tiny, store, "--capacity", "3000", "--wait", "0") for file in files]
+    numbers = [process.pid for process in processes]
+    added = 0
+    for process in processes:
+        _, talk = process.communicate(timeout=120)
+        if process.returncode == 0:
+            added += 500
+        else:
+            assert any(f"process {number} is writing" in talk for number in numbers), talk
+    with Datastore.open(store) as opened:
+        assert len(opened) == added >= 500
