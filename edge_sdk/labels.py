@@ -6,7 +6,6 @@ silently merge or silently differ. Then: surrounding white space is removed, Uni
 empty is left over.
 """
 
-import difflib
 import unicodedata
 from collections.abc import Iterable, Sequence
 
@@ -47,6 +46,8 @@ def normalise_labels(labels: Iterable[object]) -> list[str]:
 
 def unknown_label_message(label: str, known: Sequence[str]) -> str:
     """One line that names an unknown label, the nearest known one, and the known ones (the first 30)."""
+    import difflib  # here: only who mistypes needs it
+
     near = difflib.get_close_matches(label, known, n=1)
     suggestion = f'did you mean "{near[0]}"? ' if near else ""
     listed = ", ".join(known[:30]) + (f", ... ({len(known)} in all)" if len(known) > 30 else "")

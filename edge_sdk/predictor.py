@@ -4,7 +4,6 @@ A prediction is one forward pass (which gives the embedding and the global model
 blend. The encoder runs outside the lock; search, learn and tune hold the datastore's lock: what they read must agree.
 """
 
-import hashlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from edge_sdk.datastore import Datastore
+from edge_sdk.digests import blake2b
 from edge_sdk.encoder import Encoded, Encoder, as_batch
 from edge_sdk.errors import ConfigError, DatastoreError, InputError
 from edge_sdk.interpolation import Interpolation, blend, kernel_weights, knn_probabilities, tune_datastore, winners
@@ -472,7 +472,7 @@ class Predictor:
 
 def source_digest(sample: np.ndarray) -> int:
     """64-bit digest of one sample as the model takes it, never 0 (0 means unknown)."""
-    digest = hashlib.blake2b(np.ascontiguousarray(sample).data, digest_size=8).digest()
+    digest = blake2b(np.ascontiguousarray(sample).data, digest_size=8).digest()
     return int.from_bytes(digest, "little") or 1
 
 

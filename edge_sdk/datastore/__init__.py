@@ -1,9 +1,10 @@
-"""The durable, bounded memory of labelled embeddings on a device: a folder (see docs/datastore.md)."""
+"""The durable, bounded memory of labelled embeddings on a device: a folder (see docs/datastore.md).
 
-from edge_sdk.datastore.backup import restore_backup, write_backup
+`backup` and `rebuild` are doors of their own: what a device does once a year shall not be loaded every day.
+"""
+
 from edge_sdk.datastore.kept_inputs import InputsSpec, KeptInputs
 from edge_sdk.datastore.manifest import POLICIES, Manifest
-from edge_sdk.datastore.rebuild import Rebuilt, rebuild
 from edge_sdk.datastore.slots import DTYPES, HEADER_BYTES, entries_bytes, slot_bytes
 from edge_sdk.datastore.store import DEFAULT_LOCK_WAIT, Block, Datastore
 from edge_sdk.datastore.table import SlotTable
@@ -18,11 +19,7 @@ __all__ = [
     "InputsSpec",
     "KeptInputs",
     "Manifest",
-    "Rebuilt",
     "SlotTable",
     "entries_bytes",
-    "rebuild",
-    "restore_backup",
     "slot_bytes",
-    "write_backup",
 ]

@@ -8,8 +8,6 @@ entry some milliseconds before it is durable, but `add` returns only when it is.
 import json
 import logging
 import os
-import secrets
-import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -918,11 +916,13 @@ def fill_folder(
     """
     if folder.exists() or folder.is_symlink():
         raise DatastoreError(f"{folder}: exists already; open it, or choose another folder")
-    beside = folder.with_name(f".{folder.name}.{os.getpid()}.{secrets.token_hex(4)}.new")
+    beside = folder.with_name(f".{folder.name}.{os.getpid()}.{os.urandom(4).hex()}.new")
     try:
         beside.mkdir(mode=0o700)
     except OSError as error:
         raise DatastoreError(f"cannot create {folder}: {error.strerror}") from error
+    import shutil  # here, with the compressors that it loads: only a new folder needs it
+
     storage = storage_class(beside, writable=True)
     try:
         write_data(storage)

@@ -1,11 +1,10 @@
 """The chosen projection on disk, so that a process that lives for one prediction need not choose again.
 
 One file in the datastore's `index/` folder: magic, length and text of a JSON header, the centre and the directions as
-float64, and a SHA-256 of all that. It is derived, so it is written without waiting for the medium: a torn one fails
+float64, and a BLAKE2b of all that. It is derived, so it is written without waiting for the medium: a torn one fails
 the digest and is made again.
 """
 
-import hashlib
 import json
 import logging
 import os
@@ -15,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from edge_sdk.datastore import Datastore
+from edge_sdk.digests import blake2b
 from edge_sdk.neighbors.choice import Choice
 from edge_sdk.neighbors.projection import Projection
 
@@ -86,13 +86,14 @@ def _encode(kept: Kept, fingerprint: str) -> bytes:
     if projection is not None:
         data += projection.center.tobytes()
         data += b"" if projection.directions is None else projection.directions.tobytes()
-    return data + hashlib.sha256(data).digest()
+    return data + blake2b(data, digest_size=_DIGEST_BYTES).digest()
 
 
 def _decode(data: bytes, fingerprint: str, dim: int) -> Kept:
     """Raises ValueError, KeyError or TypeError for anything that `_encode` did not write for this store."""
     body = memoryview(data)[:-_DIGEST_BYTES]
-    if len(data) < len(_MAGIC) + 4 + _DIGEST_BYTES or hashlib.sha256(body).digest() != data[-_DIGEST_BYTES:]:
+    digest = blake2b(body, digest_size=_DIGEST_BYTES).digest()
+    if len(data) < len(_MAGIC) + 4 + _DIGEST_BYTES or digest != data[-_DIGEST_BYTES:]:
         raise ValueError("wrong digest")
     if data[: len(_MAGIC)] != _MAGIC:
         raise ValueError("another format")

@@ -8,7 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_sdk.datastore import Datastore, rebuild, restore_backup, write_backup
+from edge_sdk.datastore import Datastore
+from edge_sdk.datastore.backup import restore_backup, write_backup
+from edge_sdk.datastore.rebuild import rebuild
 from edge_sdk.errors import ConfigError, DatastoreError, InputError
 from edge_sdk.model import InputSpec, ModelMetadata
 

@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from edge_sdk.datastore import Datastore, write_backup
+from edge_sdk.datastore import Datastore
+from edge_sdk.datastore.backup import write_backup
 from edge_tools.options import DatastoreArgument, JsonOption
 from edge_tools.output import print_json, print_table
 

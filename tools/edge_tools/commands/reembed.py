@@ -7,7 +7,8 @@ import numpy as np
 import typer
 
 from edge_sdk import Encoder, Predictor
-from edge_sdk.datastore import Datastore, rebuild
+from edge_sdk.datastore import Datastore
+from edge_sdk.datastore.rebuild import rebuild
 from edge_tools.options import DatastoreArgument, JsonOption
 from edge_tools.output import print_json, print_table
 

@@ -6,7 +6,8 @@ from typing import Annotated
 import typer
 
 from edge_sdk import ModelFile
-from edge_sdk.datastore import Datastore, restore_backup
+from edge_sdk.datastore import Datastore
+from edge_sdk.datastore.backup import restore_backup
 from edge_tools.options import JsonOption
 from edge_tools.output import print_json, print_table
 
