@@ -20,7 +20,7 @@ MAKEFLAGS += --no-builtin-rules --no-print-directory
 
 DEVICE := .venv-device/bin
 WORKSTATION := .venv/bin
-EXTRAS := annoy,protonn,export,plot,dev
+EXTRAS := annoy,audio,protonn,export,plot,dev
 ROOTS := edge_sdk $(wildcard export protonn tools)
 SOURCES := setup.cfg pyproject.toml README.md $(shell find $(ROOTS) -name '*.py' -o -name py.typed)
 
@@ -41,7 +41,7 @@ PYTHON ?= $(shell for name in python3 python3.11 python3.12 python3.13 python3.1
 
 PIP := -m pip install --quiet --quiet
 
-.PHONY: help demo demo-export accuracy faults test test-device test-workstation wheel lint device workstation clean
+.PHONY: help demo demo-export accuracy faults fuzz bench-ingest test test-device test-workstation wheel lint device workstation clean
 
 help:  ## This list
 	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*  ## /\1\t/' | expand -t 18
@@ -72,6 +72,14 @@ test-workstation: workstation  ## All tests, with torch and every extra
 faults: device  ## Kill a learning process and cut the power, 1 000 times each (FOLDER=where, default /tmp)
 	@echo "faults: kill -9 and replayed power cuts on stores of every policy and dtype (edge_tools.faults)"
 	@$(DEVICE)/python -m edge_tools.faults $(if $(FOLDER),--folder '$(FOLDER)')
+
+fuzz: device  ## 100 000 damaged files through every door (FILES=how many, SEED=number)
+	@echo "fuzz: damaged pictures, archives, tables, JSON lines and sounds (tests/fuzz_inputs.py)"
+	@$(DEVICE)/python tests/fuzz_inputs.py $(if $(FILES),--files '$(FILES)') $(if $(SEED),--seed '$(SEED)')
+
+bench-ingest: workstation  ## Ingest of 50 000 small pictures against bare onnxruntime
+	@echo "bench-ingest: rate as a ratio to bare onnxruntime, and memory (edge_tools.benchmarks.ingest)"
+	@$(WORKSTATION)/python -m edge_tools.benchmarks.ingest
 
 wheel: workstation device  ## Build source archive and wheel, and run the wheel from an empty folder
 	@echo "wheel: python -m build, then the wheel's modules and command from an empty folder"

@@ -11,6 +11,7 @@ another file), and reads it to the end. The only answers are samples of the righ
 import argparse
 import importlib.util
 import json
+import logging
 import random
 import resource
 import sys
@@ -205,6 +206,7 @@ def rounds(seeds: list[Seed], seed: int, numbers: range) -> Iterator[tuple[int, 
 def work(folder: str, seed: int, numbers: range, pipe: Connection) -> None:
     """The child: say which round begins, then what came of it."""
     warnings.simplefilter("ignore")
+    logging.getLogger("PIL").setLevel(logging.CRITICAL)
     inside = Path(folder)
     seeds = pack(inside)
     for number, good, content in rounds(seeds, seed, numbers):
@@ -228,6 +230,9 @@ class Tally(NamedTuple):
     failures: list[str]
     hangs: list[int]
     slowest: float
+    """Seconds of the slowest round."""
+
+    slowest_round: int
     peak_mb: int
 
 
@@ -237,7 +242,7 @@ def run(n_files: int, seed: int, *, block: int = 5000) -> Tally:
     outcomes: Counter[str] = Counter()
     failures: list[str] = []
     hangs: list[int] = []
-    slowest, peak = 0.0, 0
+    slowest, slowest_round, peak = 0.0, -1, 0
     next_round = 0
     while next_round < n_files:
         numbers = range(next_round, min(n_files, next_round + block))
@@ -248,7 +253,8 @@ def run(n_files: int, seed: int, *, block: int = 5000) -> Tally:
                 peak = max(peak, event.peak_mb)
             elif isinstance(event, Result):
                 doors[event.door] += 1
-                slowest = max(slowest, event.seconds)
+                if event.seconds > slowest:
+                    slowest, slowest_round = event.seconds, next_round - 1
                 known = event.outcome in ("read", "refused")
                 outcomes[event.outcome if known else "failed"] += 1
                 if not known:
@@ -259,7 +265,7 @@ def run(n_files: int, seed: int, *, block: int = 5000) -> Tally:
                 hangs.append(next_round - 1)
             else:
                 failures.append(f"round {next_round - 1}: the process died")
-    return Tally(doors, outcomes, failures, hangs, slowest, peak)
+    return Tally(doors, outcomes, failures, hangs, slowest, slowest_round, peak)
 
 
 def _child(seed: int, numbers: range) -> Iterator[Begun | Result | Ended | str]:
@@ -309,6 +315,7 @@ def main() -> int:
         "crashes": len(tally.failures),
         "hangs": len(tally.hangs),
         "slowest_s": round(tally.slowest, 2),
+        "slowest_round": tally.slowest_round,
         "peak_mb": tally.peak_mb,
         "seconds": round(time.perf_counter() - start),
     }

@@ -197,7 +197,7 @@ def _text(value: object) -> str:
 
 
 def _first_line(error: BaseException) -> str:
-    return (str(error) or type(error).__name__).splitlines()[0]
+    return shown((str(error) or type(error).__name__).splitlines()[0][:200])
 
 
 def _listed(names: object) -> str:

@@ -14,11 +14,12 @@ from edge_sdk.inputs import Batch, Refused, Source, open_source
 from edge_sdk.inputs.base import STREAM
 from edge_sdk.inputs.ingest import rows_of
 from edge_sdk.interpolation import winners
-from edge_tools.commands.ingest import BATCH_SIZE, REFUSED_EXIT, hush_pillow, inputs_in, name_refused
+from edge_tools.commands.ingest import REFUSED_EXIT, hush_pillow, inputs_in, name_refused
 from edge_tools.options import InputArgument, LambdaOption, ModelOption
 from edge_tools.output import print_json, print_table, say
 from edge_tools.progress import progress
 
+BATCH_SIZE = 256
 EXAMPLE = "edge-sdk predict test.npz --model watch.onnx --datastore me.store"
 
 OptionalDatastore = Annotated[Path | None, typer.Option("--datastore", help="The datastore's folder; default: none.")]
