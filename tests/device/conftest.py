@@ -34,13 +34,15 @@ class Sources:
         }
 
     def imports(self, *parts: str) -> Iterator[Import]:
-        """Every import below a folder of the checkout, those inside functions included."""
+        """Every import below a folder of the checkout, those inside functions and those by importlib included."""
         for file in sorted(self._repository.joinpath(*parts).rglob("*.py")):
             for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
                 if isinstance(node, ast.Import):
                     names = [alias.name for alias in node.names]
                 elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
                     names = [node.module]
+                elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+                    names = [str(text.value) for text in node.args[:1] if isinstance(text, ast.Constant)]
                 else:
                     continue
                 for name in names:

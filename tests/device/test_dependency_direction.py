@@ -23,7 +23,13 @@ ALLOWED = {
 }
 """What the files of a folder may import, beside the standard library and their own package."""
 
-THE_ONE_FILE = {("edge_sdk/neighbors/annoy.py", "annoy"), ("edge_sdk/inputs/images.py", "PIL")}
+THE_ONE_FILE = {
+    ("edge_sdk/neighbors/annoy.py", "annoy"),
+    ("edge_sdk/inputs/audio.py", "scipy"),
+    ("edge_sdk/inputs/audio.py", "soxr"),
+    ("edge_sdk/inputs/images.py", "PIL"),
+    ("edge_sdk/inputs/sources/parquet.py", "pyarrow"),
+}
 """Where the runtime may use what it does not load at import time."""
 
 

@@ -1,5 +1,6 @@
 """`import edge_sdk` stays light: an application on a small board pays for numpy and onnxruntime, nothing else."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,9 @@ HEAVY = {"PIL", "annoy", "matplotlib", "onnx", "onnxscript", "rich", "scipy", "s
 def _loaded_by(statement: str, folder: Path) -> set[str]:
     """Top-level modules of a fresh interpreter, started in an empty folder, after `statement`."""
     program = f"{statement}\nimport sys\nsys.stdout.write(' '.join({{name.partition('.')[0] for name in sys.modules}}))"
-    run = subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=False)
+    path = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", program]
+    run = subprocess.run(command, cwd=folder, env=path, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     return set(run.stdout.split())
 

@@ -1,5 +1,6 @@
 """What is shipped is what is on disk: the explicit list of setup.cfg against the folders."""
 
+import re
 from configparser import ConfigParser
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +20,19 @@ def options(repository: Path) -> dict[str, str]:
 
 def test_the_packages_on_disk_are_the_packages_shipped(sources: "Sources", options: dict[str, str]) -> None:
     assert sorted(options["packages"].split()) == sorted(sources.packages())
+
+
+def test_every_extra_that_an_error_names_can_be_installed(sources: "Sources", repository: Path) -> None:
+    config = ConfigParser()
+    config.read(repository / "setup.cfg", encoding="utf-8")
+    named = {
+        extra
+        for folder in sources.packages().values()
+        for file in folder.glob("*.py")
+        for extra in re.findall(r'MissingExtraError\([^()"]*(?:"[^"]*")?, "(\w+)"\)', file.read_text(encoding="utf-8"))
+    }
+    assert named <= set(config["options.extras_require"])
+    assert "export" in named
 
 
 def test_every_folder_of_a_package_has_a_door(sources: "Sources") -> None:
