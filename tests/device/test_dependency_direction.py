@@ -18,7 +18,7 @@ ALLOWED = {
     },
     "tests/device": {
         *("edge_sdk", "edge_tools", "examples", "tests"),
-        *("PIL", "hypothesis", "numpy", "onnxruntime", "pytest"),
+        *("PIL", "hypothesis", "numpy", "onnxruntime", "pyarrow", "pytest"),
     },
 }
 """What the files of a folder may import, beside the standard library and their own package."""
