@@ -4,15 +4,17 @@
 
 Two corrections, no gradient step:
 
-- b_y, the label bias: the intercepts that make the corrected model's average over the entries equal to the user's own label
-  frequencies. It is the maximum-likelihood answer to "the same model, other label frequencies" and needs to know nothing about
-  the data the model was trained on (Saerens et al., "Adjusting the Outputs of a Classifier to New a Priori Probabilities",
-  Neural Computation 2002, with known labels). Found by scaling, as in iterative proportional fitting.
-- f(z), a ridge regression from the embedding to what is still wrong, 1[y = label] - q_y: one functional-gradient step of the
-  log-loss. The ridge's leave-one-out predictions are exact and cost nothing extra: r_i / (1 - H_ii).
+- b_y, the label bias: the intercepts that make the corrected model's average over the entries equal to the user's own
+  label frequencies. It is the maximum-likelihood answer to "the same model, other label frequencies" and needs to
+  know nothing about the data the model was trained on (Saerens et al., "Adjusting the Outputs of a Classifier to New
+  a Priori Probabilities", Neural Computation 2002, with known labels). Found by scaling, as in iterative proportional
+  fitting.
+- f(z), a ridge regression from the embedding to what is still wrong, 1[y = label] - q_y: one functional-gradient step
+  of the log-loss. The ridge's leave-one-out predictions are exact and cost nothing extra: r_i / (1 - H_ii).
 
-Fitting takes one eigen-decomposition of a matrix of side m = min(entries, dim + 1), n·dim·m + m³ multiplications: 4 ms at
-320 x 128, 0.3 s at 2000 x 256 on one x86 core (docs/interpolation.md). Kept in memory: (dim + 2)·classes numbers.
+Fitting takes one eigen-decomposition of a matrix of side m = min(entries, dim + 1), n·dim·m + m³ multiplications: 4
+ms at 320 x 128, 0.3 s at 2000 x 256 on one x86 core (docs/interpolation.md). Kept in memory: (dim + 2)·classes
+numbers.
 """
 
 from dataclasses import dataclass

@@ -1,8 +1,8 @@
 """Novelty: "none of these", told from how far an input is from everything in the datastore.
 
-The score is the share of stored entries that are nearer to their nearest other entry than the input is to its nearest one
-(a conformal rank, Laxhammar and Falkman 2010). It needs no unit and no threshold in distances: if inputs come from where the
-entries came from, a score above 0.99 is met by one input in a hundred, whatever the model.
+The score is the share of stored entries that are nearer to their nearest other entry than the input is to its nearest
+one (a conformal rank, Laxhammar and Falkman 2010). It needs no unit and no threshold in distances: if inputs come
+from where the entries came from, a score above 0.99 is met by one input in a hundred, whatever the model.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """p_knn: what the neighbours say, each weighing by its distance.
 
-The kernel is the paper's exp(-d/σ). Every weight is divided by the nearest neighbour's before summing, because exp(-104) is 0
-in float32 and a far store would give 0/0.
+The kernel is the paper's exp(-d/σ). Every weight is divided by the nearest neighbour's before summing, because
+exp(-104) is 0 in float32 and a far store would give 0/0.
 """
 
 import numpy as np

@@ -1,9 +1,9 @@
 """LeftOut: entries predicted from all the others, which is what every choice is judged by.
 
-Entries of a sensor come one after the other and resemble their neighbours in time, so leaving out one alone may flatter the
-memory. `gap` leaves out the neighbours in time as well. On the watch data it changes λ_m by less than it changes anything
-that counts (gap 0, 1, 2, 4: 90.8 % each, log-loss 0.329, 0.330, 0.332, 0.338), so 0 is the default; for the yardstick of novelty
-it matters (docs/interpolation.md).
+Entries of a sensor come one after the other and resemble their neighbours in time, so leaving out one alone may
+flatter the memory. `gap` leaves out the neighbours in time as well. On the watch data it changes λ_m by less than it
+changes anything that counts (gap 0, 1, 2, 4: 90.8 % each, log-loss 0.329, 0.330, 0.332, 0.338), so 0 is the default;
+for the yardstick of novelty it matters (docs/interpolation.md).
 """
 
 from dataclasses import dataclass
@@ -42,8 +42,8 @@ def leave_one_out(datastore: Datastore, index: Index, *, k: int, gap: int = 0) -
         datastore: at least 2 entries.
         index: search over it.
         k: neighbours to ask for.
-        gap: entries learnt less than so many places before or after are left out too, at least 0. Smaller where the store
-            has too few entries for it.
+        gap: entries learnt less than so many places before or after are left out too, at least 0. Smaller where the
+            store has too few entries for it.
 
     Raises:
         ConfigError: gap is below 0.

@@ -11,12 +11,14 @@ def blend(global_probabilities: np.ndarray, local: np.ndarray, *, interpolation_
 
     p_local is p_knn, or its mixture with the head's answer.
     """
-    blended: np.ndarray = interpolation_weight * local + (1.0 - interpolation_weight) * global_probabilities.astype(np.float64)
+    blended: np.ndarray = interpolation_weight * local + (1.0 - interpolation_weight) * global_probabilities.astype(
+        np.float64
+    )
     return blended
 
 
 def winners(blended: np.ndarray, global_probabilities: np.ndarray) -> np.ndarray:
-    """Class id of each row's largest probability; ties go to the class the global model prefers, then to class order."""
+    """Class id of each row's largest probability; ties: the class the global model prefers, then class order."""
     tied = blended == blended.max(axis=1, keepdims=True)
     best: np.ndarray = np.where(tied, global_probabilities, -1.0).argmax(axis=1)
     return best
@@ -35,11 +37,11 @@ def mixture_weights(likelihoods: np.ndarray, *, iterations: int = 200) -> np.nda
         float64 (n_experts,), summing to 1.
     """
     clipped = np.maximum(np.asarray(likelihoods, np.float64), SMALLEST_PROBABILITY)
-    weights = np.full(len(clipped), 1.0 / len(clipped))
+    weights: np.ndarray = np.full(len(clipped), 1.0 / len(clipped))
     for _ in range(iterations):
         responsibilities = weights[:, None] * clipped
         responsibilities /= responsibilities.sum(axis=0)
-        updated = responsibilities.mean(axis=1)
+        updated: np.ndarray = responsibilities.mean(axis=1)
         if np.abs(updated - weights).max() < 1e-6:
             return updated
         weights = updated

@@ -1,12 +1,12 @@
 """OnlineWeight: λ_m learnt from one labelled input after the other, each judged before it is stored.
 
-For one input with p_k and p_g, the probabilities that memory and global model gave to its label (stochastic EM; APFL's rule,
-Deng et al. 2020, applied to the blend is the same step with rate γ·λ·(1-λ)):
+For one input with p_k and p_g, the probabilities that memory and global model gave to its label (stochastic EM;
+APFL's rule, Deng et al. 2020, applied to the blend is the same step with rate γ·λ·(1-λ)):
 
     r = λ·p_k / (λ·p_k + (1-λ)·p_g)        λ ← (1-γ)·λ + γ·r
 
-No sample is predicted by itself, so nothing is left out and nothing shrunk. λ_m stays within [0.01, 0.99], because 0 and 1 would be
-for ever.
+No sample is predicted by itself, so nothing is left out and nothing shrunk. λ_m stays within [0.01, 0.99], because 0
+and 1 would be for ever.
 """
 
 from dataclasses import asdict, dataclass, field
@@ -64,11 +64,13 @@ class OnlineWeight:
         local, global_ = max(local, SMALLEST_PROBABILITY), max(global_, SMALLEST_PROBABILITY)
         responsibility = self.weight * local / (self.weight * local + (1.0 - self.weight) * global_)
         self.weight = float(np.clip((1.0 - self.rate) * self.weight + self.rate * responsibility, _EDGE, 1.0 - _EDGE))
-        self._record(personalised_right, global_right)
+        self.count(personalised_right=personalised_right, global_right=global_right)
         return self.weight
 
     def curve(self) -> list[tuple[int, float, float]]:
-        """The predict-then-learn curve: inputs seen, global accuracy and personalised accuracy since the point before."""
+        """The predict-then-learn curve: inputs seen, global accuracy and personalised accuracy since the point
+        before.
+        """
         points = []
         for number, (theirs, ours) in enumerate(zip(self.global_right, self.personalised_right, strict=True)):
             end = min((number + 1) * self.stride, self.seen)
@@ -90,7 +92,8 @@ class OnlineWeight:
         """Read back what `to_mapping` gave; unknown keys of later versions are ignored."""
         return cls(**{name: mapping[name] for name in cls.__dataclass_fields__ if name in mapping})
 
-    def _record(self, personalised_right: bool, global_right: bool) -> None:
+    def count(self, *, personalised_right: bool, global_right: bool) -> None:
+        """Take one input into the curve alone."""
         if self.seen == self.stride * len(self.global_right):
             if len(self.global_right) == _MOST_POINTS:
                 self.global_right = _paired(self.global_right)

@@ -1,8 +1,9 @@
 """Shakespeare's speaking roles: each role is one client whose next character is to be guessed.
 
 An entry is a position in a role's speeches: the key is the network's state after reading up to there, the label is the
-character that comes next. The first 80 % of a role's text is for learning, the rest tests. One network is trained on the
-learning parts of all roles, as in the paper; what it says about the chosen clients is cached, so a second run needs no torch.
+character that comes next. The first 80 % of a role's text is for learning, the rest tests. One network is trained on
+the learning parts of all roles, as in the paper; what it says about the chosen clients is cached, so a second run
+needs no torch.
 """
 
 import hashlib
@@ -116,7 +117,8 @@ def train_end(text: ShakespeareText, role: int, settings: ShakespeareSettings) -
 def read_shakespeare_clients(
     data: Path, cache: Path, settings: ShakespeareSettings | None = None
 ) -> list[ShakespeareClient]:
-    """The chosen clients as the network encodes them: from the cache, or trained, encoded and cached (needs torch, minutes).
+    """The chosen clients as the network encodes them: from the cache, or trained, encoded and cached (needs torch,
+    minutes).
 
     Raises:
         InputError: the data set is missing.
@@ -159,8 +161,12 @@ def _encode(text: ShakespeareText, settings: ShakespeareSettings) -> list[Shakes
         split, end = train_end(text, role, settings), int(text.start[role + 1])
         first = max(int(text.start[role]) + 1, split - settings.most_train)
         last = min(end, split + settings.most_test)
-        embeddings, probabilities = encode(net, text.codes[text.start[role] : last], first - int(text.start[role]), settings.length)
-        clients.append(ShakespeareClient(embeddings, probabilities, text.codes[first:last].astype(np.int64), split - first))
+        embeddings, probabilities = encode(
+            net, text.codes[text.start[role] : last], first - int(text.start[role]), settings.length
+        )
+        clients.append(
+            ShakespeareClient(embeddings, probabilities, text.codes[first:last].astype(np.int64), split - first)
+        )
     return clients
 
 

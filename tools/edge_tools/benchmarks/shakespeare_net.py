@@ -56,7 +56,9 @@ def train(text: ShakespeareText, roles: np.ndarray, settings: ShakespeareSetting
     )
     net = CharacterNet(len(text.characters), settings.hidden)
     optimizer = torch.optim.Adam(net.parameters(), lr=settings.learning_rate)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, settings.learning_rate, total_steps=settings.steps, pct_start=0.1)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, settings.learning_rate, total_steps=settings.steps, pct_start=0.1
+    )
     loss_of = nn.CrossEntropyLoss()
     total = 0.0
     for step in range(1, settings.steps + 1):
@@ -78,8 +80,8 @@ def train(text: ShakespeareText, roles: np.ndarray, settings: ShakespeareSetting
 def encode(net: CharacterNet, codes: np.ndarray, first: int, context: int) -> tuple[np.ndarray, np.ndarray]:
     """Keys and probabilities at the positions from `first` on.
 
-    The text is read in blocks that overlap by `context` characters, so each position has at least that many before it (or
-    all there are).
+    The text is read in blocks that overlap by `context` characters, so each position has at least that many before it
+    (or all there are).
 
     Args:
         net: in evaluation mode.
