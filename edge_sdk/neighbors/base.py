@@ -13,6 +13,8 @@ from edge_sdk.datastore import Datastore
 from edge_sdk.datastore.table import SlotTable
 from edge_sdk.errors import ConfigError, InputError
 
+_TRIES = 3
+
 
 class Neighbors(NamedTuple):
     """The nearest entries of each query, nearest first; entries at equal distance newest first.
@@ -39,20 +41,42 @@ class Index(ABC):
     def __init__(self, datastore: Datastore) -> None:
         self._datastore = datastore
 
-    @abstractmethod
     def search(self, queries: np.ndarray, k: int, *, exclude: np.ndarray | None = None) -> Neighbors:
         """The k nearest entries of each query.
+
+        What other processes wrote counts. While they overtake a search it is made again; after three times they wait.
 
         Args:
             queries: float32 (n_queries, dim), finite.
             k: at least 1.
-            exclude: uint64 (n_queries,): for each query the sequence of one entry that is no answer (leave-one-out),
-                0 for none.
+            exclude: uint64 (n_queries,): for each query the sequence of one entry that is no answer (leave-one-out), 0
+                for none.
 
         Raises:
-            InputError: `queries` has another width or a non-finite value.
+            InputError: `queries` has another width or a non-finite value, or `exclude` another length.
             ConfigError: k is below 1.
         """
+        datastore = self._datastore
+        queries = check_queries(queries, k, datastore.dim)
+        with datastore.lock:
+            if is_moderate(queries):
+                return self._search_undisturbed(queries, k, exclude)
+            with np.errstate(over="ignore", invalid="ignore"):
+                return self._search_undisturbed(queries, k, exclude)
+
+    def _search_undisturbed(self, queries: np.ndarray, k: int, exclude: np.ndarray | None) -> Neighbors:
+        datastore = self._datastore
+        for _ in range(_TRIES):
+            datastore.refresh()
+            found, slots = self._search(queries, k, exclude)
+            if not datastore.overwritten(slots):
+                return found
+        with datastore.still():
+            return self._search(queries, k, exclude)[0]
+
+    @abstractmethod
+    def _search(self, queries: np.ndarray, k: int, exclude: np.ndarray | None) -> tuple[Neighbors, np.ndarray]:
+        """The answers, and their slots, from the map as it is now; checked arguments, the datastore's lock is held."""
 
     @property
     @abstractmethod
@@ -64,6 +88,10 @@ class Index(ABC):
         """What is in use, for `info` and `profile`: "kind", "ram_bytes" and what else tells this kind's state; JSON
         values.
         """
+
+    def wait(self) -> None:
+        """Wait until what is being made in the background is made; the next search uses it."""
+        return
 
     def close(self) -> None:
         """Give back what the index holds besides memory; the datastore stays open. The second time does nothing."""

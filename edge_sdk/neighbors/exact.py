@@ -18,7 +18,7 @@ import numpy as np
 
 from edge_sdk.datastore import Datastore
 from edge_sdk.errors import ConfigError, EdgeSDKError
-from edge_sdk.neighbors.base import Index, Neighbors, check_queries, excluded_slots, is_moderate, no_neighbors
+from edge_sdk.neighbors.base import Index, Neighbors, excluded_slots, no_neighbors
 from edge_sdk.neighbors.choice import PLAIN_VALUES, Choice, choose
 from edge_sdk.neighbors.filter import Bounds, Scan
 from edge_sdk.neighbors.projection import Scores
@@ -34,7 +34,6 @@ DEFAULT_RAM_BUDGET = 16 << 20
 _SCORES_AT_ONCE = 1 << 19  # scores of a batch held at once: 2 MB
 _SMOOTHING = 1.0 / 32.0
 _RECENT_QUERIES = 16
-_TRIES = 3
 _TURNOVERS = 4
 _FIRST_PATIENCE = 64  # queries before a choice may be doubted; doubled with each time that it was
 
@@ -115,16 +114,6 @@ class ExactIndex(Index):
             return described | {"method": "matrix product"}
         return described | {"method": "projection filter", "r": bounds.projection.n_columns - 1}
 
-    def search(self, queries: np.ndarray, k: int, *, exclude: np.ndarray | None = None) -> Neighbors:
-        """See `Index.search`. One matrix product serves the whole batch."""
-        datastore = self._datastore
-        queries = check_queries(queries, k, datastore.dim)
-        with datastore.lock:
-            if is_moderate(queries):
-                return self._search_undisturbed(queries, k, exclude)
-            with np.errstate(over="ignore", invalid="ignore"):
-                return self._search_undisturbed(queries, k, exclude)
-
     def wait(self) -> None:
         """Wait until a choice that is being made in the background is made; the next search uses it."""
         if self._next is not None:
@@ -133,17 +122,6 @@ class ExactIndex(Index):
     def close(self) -> None:
         """Wait for what runs in the background."""
         self.wait()
-
-    def _search_undisturbed(self, queries: np.ndarray, k: int, exclude: np.ndarray | None) -> Neighbors:
-        """Search again while writers of other processes overtake; after three times they have to wait."""
-        datastore = self._datastore
-        for _ in range(_TRIES):
-            datastore.refresh()
-            found, slots = self._search(queries, k, exclude)
-            if not datastore.overwritten(slots):
-                return found
-        with datastore.still():
-            return self._search(queries, k, exclude)[0]
 
     def _search(self, queries: np.ndarray, k: int, exclude: np.ndarray | None) -> tuple[Neighbors, np.ndarray]:
         """The answers and their slots, from the map as it is now."""

@@ -61,6 +61,11 @@ class Bounds(ABC):
         self._numbers[:, slots] = 0.0
         self._numbers[-1, slots] = -np.inf
 
+    def keep(self, slots: np.ndarray) -> None:
+        """Only these slots remain, in this order, as slots 0, 1, ..."""
+        self._numbers = np.ascontiguousarray(self._numbers[:, slots])
+        self.n_slots = len(slots)
+
     @abstractmethod
     def put(self, slots: np.ndarray, keys: np.ndarray) -> None:
         """These slots hold these keys, float32 (m, dim)."""

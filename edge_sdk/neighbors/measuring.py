@@ -46,6 +46,15 @@ def measure(query: np.ndarray, slots: np.ndarray, keys: StoredKeys) -> Measured:
     return Measured(slots, np.einsum("nd,nd->n", differences, differences), rows)
 
 
+def measure_all(query: np.ndarray, slots: np.ndarray, keys: StoredKeys) -> Measured:
+    """The same for any number of slots, in chunks of 1 MB; rows are kept only where there is one chunk."""
+    step = max(1, CHUNK_VALUES // len(query))
+    if len(slots) <= step:
+        return measure(query, slots, keys)
+    parts = [measure(query, slots[start : start + step], keys).squares for start in range(0, len(slots), step)]
+    return Measured(slots, np.concatenate(parts), None)
+
+
 def kth_square(squares: np.ndarray, k: int, dim: int) -> float:
     """A bound that the true k-th smallest squared distance does not exceed; infinite where float32 cannot tell."""
     kth = float(np.partition(squares, k - 1)[k - 1])

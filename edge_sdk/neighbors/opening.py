@@ -7,7 +7,7 @@ from edge_sdk.errors import ConfigError
 from edge_sdk.neighbors.base import Index
 from edge_sdk.neighbors.exact import ExactIndex
 
-KINDS = ("exact",)
+KINDS = ("exact", "annoy")
 """What `kind` may be, the default first."""
 
 
@@ -17,14 +17,19 @@ def open_index(kind: str, datastore: Datastore, **options: Any) -> Index:
     Args:
         kind: one of `KINDS`.
         datastore: what to search.
-        options: of `ExactIndex` (`ram_budget`).
+        options: of `ExactIndex` (`ram_budget`) or `AnnoyIndex` (`trees`, `search_k`, `segment_entries`).
 
     Raises:
         ConfigError: unknown kind or option, or an option is out of range.
+        MissingExtraError: "annoy" is asked for and not installed.
     """
     if kind not in KINDS:
         raise ConfigError(f'index is one of {", ".join(KINDS)}, got "{kind}"')
     try:
-        return ExactIndex(datastore, **options)
+        if kind == "exact":
+            return ExactIndex(datastore, **options)
+        from edge_sdk.neighbors.annoy import AnnoyIndex  # the only file that imports annoy, and only when asked for
+
+        return AnnoyIndex(datastore, **options)
     except TypeError as error:
         raise ConfigError(f"index {kind}: {error}") from error

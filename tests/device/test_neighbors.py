@@ -1,5 +1,6 @@
 """Every index against one oracle: float64 distances over the stored keys, ties newest first."""
 
+import importlib.util
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from numpy.typing import ArrayLike
 from edge_sdk.datastore import Datastore
 from edge_sdk.errors import ConfigError, InputError
 from edge_sdk.model import InputSpec, ModelMetadata
-from edge_sdk.neighbors import ExactIndex, Index
+from edge_sdk.neighbors import ExactIndex, Index, open_index
 from edge_sdk.neighbors.choice import Choice
 from edge_sdk.neighbors.projection import Projection
 from edge_sdk.neighbors.stored_keys import StoredKeys
@@ -38,11 +39,15 @@ INDEXES: dict[str, Opener] = {
     "matrix product": ExactIndex,
     "filter": lambda datastore: ExactIndex(datastore, chooser=narrow_filter),
     "scan": lambda datastore: ExactIndex(datastore, ram_budget=0),
+    "annoy": lambda datastore: open_index("annoy", datastore, segment_entries=40, search_k=100_000),
 }
+"""Annoy here looks at every node, so that its answers are exact too."""
 
 
 @pytest.fixture(params=INDEXES)
 def open_any(request: pytest.FixtureRequest) -> Opener:
+    if request.param == "annoy" and importlib.util.find_spec("annoy") is None:
+        pytest.skip("annoy is not installed")
     return INDEXES[request.param]
 
 
