@@ -1,9 +1,10 @@
 """CIFAR-10 clients: images, their encoding by one small network, and who holds which images.
 
-The encoding does not depend on the partition, so it is made once (the network trains in a few minutes) and cached as one
-`.npz` of all 60 000 embeddings and global probabilities; partitions are drawn on top in milliseconds. The network is trained
-on the training images of all clients, as in the paper, so the entries of a datastore are images that it has seen and the test
-images are not; `TrainingSettings.n_images` keeps a part of the training images from it where that matters.
+The encoding does not depend on the partition, so it is made once (the network trains in a few minutes) and cached as
+one `.npz` of all 60 000 embeddings and global probabilities; partitions are drawn on top in milliseconds. The network
+is trained on the training images of all clients, as in the paper, so the entries of a datastore are images that it
+has seen and the test images are not; `TrainingSettings.n_images` keeps a part of the training images from it where
+that matters.
 """
 
 import hashlib
@@ -68,7 +69,12 @@ class TrainingSettings:
     epochs: int = 2
     batch: int = 128
     learning_rate: float = 0.01
-    """Peak of the one-cycle schedule (AdamW)."""
+    """Of AdamW; the peak of the one-cycle schedule."""
+
+    schedule: str = "one-cycle"
+    """"one-cycle", or "constant": a network that was never cooled down has as good an embedding and a less even head,
+    more
+    like what federated averaging leaves."""
 
     n_images: int = N_TRAIN
     """The first so many training images train the network (they are in random order); the others stay unseen."""
@@ -80,6 +86,8 @@ class TrainingSettings:
             raise ConfigError(f"n_images must be in 1 to {N_TRAIN}, got {self.n_images}")
         if self.dim < 1 or self.epochs < 1 or self.batch < 2:
             raise ConfigError(f"dim and epochs must be at least 1 and batch at least 2, got {self}")
+        if self.schedule not in ("one-cycle", "constant"):
+            raise ConfigError(f'schedule is "one-cycle" or "constant", got {self.schedule!r}')
 
 
 def data_folder(option: Path | None = None) -> Path:
@@ -147,8 +155,8 @@ def read_encoding(data: Path, cache: Path, settings: TrainingSettings | None = N
 def dirichlet_clients(labels: np.ndarray, n_clients: int, *, alpha: float, seed: int) -> list[Client]:
     """By-label Dirichlet partition: the images of each class go to the clients in shares drawn from Dir(α·1).
 
-    Training and test images are dealt together, so a client's two label mixes agree. Clients that miss either part are left
-    out, so the list may be shorter than `n_clients`.
+    Training and test images are dealt together, so a client's two label mixes agree. Clients that miss either part
+    are left out, so the list may be shorter than `n_clients`.
 
     Args:
         labels: (n,) classes; rows from `N_TRAIN` on are the test part.
@@ -174,7 +182,8 @@ def dirichlet_clients(labels: np.ndarray, n_clients: int, *, alpha: float, seed:
 def shard_clients(labels: np.ndarray, n_clients: int, *, classes: int, seed: int) -> list[Client]:
     """Pathological partition: the images sorted by label, cut into equal shards, `classes` shards to each client.
 
-    Shards may straddle two labels, so a client holds `classes` of them, rarely one more. Seeded, which the reference is not.
+    Shards may straddle two labels, so a client holds `classes` of them, rarely one more. Seeded, which the reference
+    is not.
 
     Args:
         labels: (n,) classes; rows from `N_TRAIN` on are the test part.

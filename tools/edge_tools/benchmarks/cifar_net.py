@@ -59,7 +59,7 @@ class SmallNet(nn.Module):
 
 
 def train(images: np.ndarray, labels: np.ndarray, settings: TrainingSettings) -> SmallNet:
-    """Train one network, seeded: cross-entropy, mirrored and shifted images, one-cycle AdamW.
+    """Train one network, seeded: cross-entropy, mirrored and shifted images, AdamW.
 
     Args:
         images: uint8 (n, 3, 32, 32).
@@ -71,9 +71,13 @@ def train(images: np.ndarray, labels: np.ndarray, settings: TrainingSettings) ->
     net = SmallNet(settings.dim)
     steps = max(1, len(images) // settings.batch)
     optimizer = torch.optim.AdamW(net.parameters(), lr=settings.learning_rate, weight_decay=0.05)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, settings.learning_rate, total_steps=steps * settings.epochs, pct_start=0.2
-    )
+    schedule: torch.optim.lr_scheduler.LRScheduler
+    if settings.schedule == "constant":
+        schedule = torch.optim.lr_scheduler.ConstantLR(optimizer, factor=1.0)
+    else:
+        schedule = torch.optim.lr_scheduler.OneCycleLR(
+            optimizer, settings.learning_rate, total_steps=steps * settings.epochs, pct_start=0.2
+        )
     loss_of = nn.CrossEntropyLoss()
     net.train()
     for epoch in range(settings.epochs):
