@@ -7,6 +7,7 @@ again. Nothing here needs to be durable: after a power cut every process reads t
 """
 
 import mmap
+import os
 import struct
 import zlib
 from typing import NamedTuple
@@ -49,6 +50,7 @@ class Notices:
     def __init__(self, ring: mmap.mmap) -> None:
         self._ring = ring
         self._words = memoryview(ring).cast("Q")
+        self.process = os.getpid() & 0xFFFFFFFF
         self._record = bytearray(_RECORD_BYTES)
         self._unchecked = memoryview(self._record)[: _RECORD.size]
         self.advance(self.latest())
@@ -106,9 +108,9 @@ class Notices:
         """Everything up to this record has been acted upon."""
         self.seen = number
         """Number of the last record that this process has acted upon."""
-        self.next_at = _RECORD_BYTES * (1 + (number + 1) % RING)
+        self.next_at = at = _RECORD_BYTES * (1 + (number + 1) % RING)
         """Where the next record will lie."""
-        self._word = self.next_at // 8
+        self._word = at >> 3
         self._idle = self._words[self._word]  # what a new record will overwrite
 
     def catch_up(self) -> Notice | None:
@@ -121,10 +123,10 @@ class Notices:
         self.advance(latest)
         return self._read(latest % RING) if latest else None
 
-    def next_record(self, first_sequence: int, start: int, length: int, process: int) -> bytearray:
+    def next_record(self, first_sequence: int, start: int, length: int) -> bytearray:
         """The bytes of the record that goes to `next_at`; the caller holds the lock and has seen all records."""
         record = self._record
-        _RECORD.pack_into(record, 0, self.seen + 1, first_sequence, start, length, process)
+        _RECORD.pack_into(record, 0, self.seen + 1, first_sequence, start, length, self.process)
         _CHECK.pack_into(record, _RECORD.size, zlib.crc32(self._unchecked))
         return record
 

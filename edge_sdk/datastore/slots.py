@@ -32,7 +32,8 @@ MAX_SEQUENCE = 2**63 - 1
 
 FLOAT16_MAX = 65504.0
 _FLOAT16_SMALLEST_NORMAL = 2.0**-14
-_SMALL_SQUARE, _LARGE_SQUARE = _FLOAT16_SMALLEST_NORMAL**2, FLOAT16_MAX**2
+LEAST_SQUARE, MOST_SQUARE = _FLOAT16_SMALLEST_NORMAL**2, FLOAT16_MAX**2
+"""An embedding whose squared length lies between dim · the first and the second fits every dtype."""
 
 _FLOAT16_ONE_BITS = 0x3C01  # of 1.001; larger numbers, negative ones, infinities and NaN all have larger bits
 _FEW_BITS = 40  # up to here the built-in max beats NumPy's reduction (1.5 µs)
@@ -209,7 +210,8 @@ class ScratchSlot:
         self._scale: np.ndarray = np.zeros(1, np.float32)
         at = layout.offset("probabilities")
         bits = self.buffer[at : at + 2 * slot["probabilities"].size].cast("H")
-        self._probability_bits = bits if len(bits) <= _FEW_BITS else np.asarray(bits)
+        self._few_bits = bits if len(bits) <= _FEW_BITS else None
+        self._many_bits = np.asarray(bits)
         self._embedding: np.ndarray = slot["embedding"]
         self._probabilities: np.ndarray = slot["probabilities"]
         self._probability_classes: np.ndarray | None = None
@@ -241,8 +243,8 @@ class ScratchSlot:
             top = largest_classes(probabilities)
             self._probability_classes[...] = top
             self._probabilities[...] = probabilities[0, top]
-        bits = self._probability_bits
-        if (max(bits) if isinstance(bits, memoryview) else bits.max()) > _FLOAT16_ONE_BITS:
+        bits = self._few_bits
+        if (self._many_bits.max() if bits is None else max(bits)) > _FLOAT16_ONE_BITS:
             check_probabilities(probabilities)
 
     def stamp(self, sequence: int, source: int, label: int) -> None:
@@ -269,8 +271,6 @@ def largest_classes(probabilities: np.ndarray) -> np.ndarray:
 def check_embeddings(embeddings: np.ndarray, layout: SlotLayout) -> bool:
     """Refuse embeddings that a slot cannot hold.
 
-    The squared length decides in the common case (one BLAS call): where it is small no single value can be too large.
-
     Args:
         embeddings: float32 (n, dim), contiguous.
 
@@ -281,10 +281,6 @@ def check_embeddings(embeddings: np.ndarray, layout: SlotLayout) -> bool:
         InputError: a value is not finite, or above what the dtype holds.
     """
     is_half = layout.dtype == "float16"
-    if len(embeddings) == 1:
-        row = embeddings[0]
-        if row.size * _SMALL_SQUARE <= np.vdot(row, row) <= _LARGE_SQUARE:
-            return True
     finite = np.isfinite(embeddings).all(axis=1)
     if not len(embeddings):
         return True

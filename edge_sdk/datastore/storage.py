@@ -132,9 +132,10 @@ class Storage:
     def write(self, name: str, data: bytes | bytearray | memoryview, offset: int) -> None:
         """Write all of `data` at `offset`; on the medium only after `sync`."""
         try:
-            written = os.pwrite(self._files.get(name) or self.descriptor(name), data, offset)
+            descriptor = self._files[name] if name in self._files else self.descriptor(name)
+            written = os.pwrite(descriptor, data, offset)
             if written != len(data):
-                self._write_rest(self.descriptor(name), data, offset, written)
+                self._write_rest(descriptor, data, offset, written)
         except OSError as error:
             raise self._error(f"write {len(data)} bytes at {offset} of", name, error) from error
 

@@ -235,7 +235,7 @@ def test_a_store_put_in_the_place_of_another_is_noticed(folder: Path, tmp_path: 
     with Datastore.open(folder) as reader:
         os.replace(folder, tmp_path / "away")
         Datastore.create(folder, model=other, capacity=3).close()
-        reader._view._next_look = 0.0  # instead of waiting for a second
+        reader._view.next_look = 0.0  # instead of waiting for a second
         with pytest.raises(DatastoreError, match="rebuilt for another model"):
             reader.refresh()
 
@@ -244,7 +244,7 @@ def test_a_removed_lock_file_is_noticed_by_writers_and_readers(folder: Path) -> 
     with Datastore.open(folder) as one, Datastore.open(folder) as two, Datastore.open(folder, read_only=True) as reader:
         (folder / "lock").unlink()
         for store in (one, two, reader):
-            store._view._next_look = 0.0
+            store._view.next_look = 0.0
         one.add(np.ones((1, DIM), np.float32), ["run"], EVEN)
         two.add(np.ones((1, DIM), np.float32), ["run"], EVEN)
         reader.refresh()
