@@ -10,7 +10,7 @@ from edge_sdk.inputs import open_source
 from edge_sdk.model import InputSpec
 
 LARGEST_COUNT = 2048
-"""Rows that are kept: ranges and principal directions no longer change, and the quantiser holds every activation of them."""
+"""Rows that are kept: more change neither ranges nor principal directions, and the quantiser holds all activations."""
 
 
 @dataclass(frozen=True)

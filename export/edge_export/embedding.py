@@ -1,8 +1,8 @@
 """The embedding of a torch module: which layer gives it, and a wrapper that returns it beside the class scores.
 
 By default it is the input of the last linear layer that makes the class scores. "Makes" is tried and not guessed:
-noise is added to the layer's output, and the scores must change. The wrapper returns a fixed tuple, so that the exporter,
-which names outputs by position, cannot put a name on the wrong tensor.
+noise is added to the layer's output, and the scores must change. The wrapper returns a fixed tuple, so that the
+exporter, which names outputs by position, cannot put a name on the wrong tensor.
 """
 
 from collections.abc import Callable

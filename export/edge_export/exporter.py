@@ -71,7 +71,7 @@ def export_model(
         input_shape: shape of one sample as the model takes it, without the batch.
         input_dtype: NumPy name of the dtype the model takes; default: what the source says, or float32.
         classes: one label a score column; None for the source's own, or "0", "1", ...
-        embedding: layer whose output is the embedding, or a returned tensor; None for the input of the last linear layer.
+        embedding: layer whose output it is, or a returned tensor; None for the input of the last linear layer.
         scores: which of the model's outputs are the class scores, if it returns several.
         trust_pickle: load a pickled object, which runs the code that the file names.
         preprocess: steps to put before the model.
@@ -173,7 +173,7 @@ def _head_and_classes(traced: Traced, classes: tuple[str, ...] | None) -> tuple[
     """
     inner = Sampler(traced.input_shape, traced.input_dtype, traced.vocabulary)
     check_deterministic(traced.run, inner)
-    values = traced.run(inner.batch(16, seed=3))[1]
+    values = _telling_scores(traced, inner)
     head = heads.recognise_head(traced.model.graph, SCORES, values)
     n_classes = head.n_classes(values.shape[1])
     if classes is None:
@@ -184,6 +184,16 @@ def _head_and_classes(traced: Traced, classes: tuple[str, ...] | None) -> tuple[
             f"{len(classes)} labels, but the model has {n_classes} classes; give one label a class, in column order"
         )
     return head, classes
+
+
+def _telling_scores(traced: Traced, sampler: Sampler) -> np.ndarray:
+    """Scores of samples, for floats also of ten times larger ones: there a sigmoid stays in [0, 1]."""
+    x = sampler.batch(16, seed=3)
+    scores = traced.run(x)[1]
+    if sampler.dtype != "float32":
+        return scores
+    larger = traced.run(x * np.float32(10))[1]
+    return np.concatenate([scores, larger[np.isfinite(larger).all(axis=1)]])
 
 
 def _reference(traced: Traced, preprocess: Preprocess, head: heads.Head) -> Reference:
@@ -270,7 +280,7 @@ def _extensions(
 
 
 def _range(spec: InputSpec, traced: Traced, data: Calibration | None) -> tuple[float, float]:
-    """Bounds for the reference inputs: about the spread of real ones where there are any, else of the standard normal."""
+    """Bounds for the reference inputs: the spread of real ones where there are any, else of the standard normal."""
     if spec.dtype != "float32":
         return 0.0, float(min(traced.vocabulary, 256) if spec.dtype == "uint8" else traced.vocabulary)
     if data is None:

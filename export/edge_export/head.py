@@ -14,6 +14,9 @@ from edge_sdk.errors import ExportError
 from edge_sdk.model import PROBABILITIES_OUTPUT
 
 _TRANSPARENT = ("Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Cast", "Dropout")
+_LINEAR = ("Gemm", "MatMul", "Conv", "Add")
+"""Operators that give logits, whatever range these happen to lie in (an untrained model's are small)."""
+
 _SUM_TOLERANCE = 1e-3
 
 
@@ -50,20 +53,17 @@ def recognise_head(graph: onnx.GraphProto, output: str, scores: np.ndarray) -> H
     Args:
         graph: whose `output` are the scores.
         output: name of that value.
-        scores: float (n, classes), its values on samples.
+        scores: float (n, classes), its values on samples, all finite.
 
     Raises:
-        ExportError: sigmoid scores of several classes, a softmax over the wrong axis, or not finite.
+        ExportError: sigmoid scores of several classes, or a softmax over the wrong axis.
     """
-    if not np.isfinite(scores).all():
-        raise ExportError(
-            "the model gives NaN or infinity on random inputs; check its weights, or give real ones: --calibration FILE"
-        )
     operator = _last_operator(graph, output)
-    rows_sum_to_one = bool(((scores >= -1e-6).all(axis=1) & (np.abs(scores.sum(axis=1) - 1) < _SUM_TOLERANCE)).all())
     columns = scores.shape[1]
+    within_one = operator not in _LINEAR and bool(((scores >= 0) & (scores <= 1)).all())
     if columns == 1:
-        return Head.SIGMOID if operator == "Sigmoid" or bool(((scores >= 0) & (scores <= 1)).all()) else Head.LOGIT
+        return Head.SIGMOID if operator == "Sigmoid" or within_one else Head.LOGIT
+    rows_sum_to_one = bool(((scores >= -1e-6).all(axis=1) & (np.abs(scores.sum(axis=1) - 1) < _SUM_TOLERANCE)).all())
     if rows_sum_to_one:
         return Head.SOFTMAX
     if operator == "Softmax":
@@ -71,7 +71,7 @@ def recognise_head(graph: onnx.GraphProto, output: str, scores: np.ndarray) -> H
             f"the model's softmax does not sum to one over the {columns} classes (rows sum to {scores[0].sum():.3g}); "
             "use softmax(dim=1), or return the logits"
         )
-    if operator == "Sigmoid" or bool(((scores >= 0) & (scores <= 1)).all()):
+    if operator == "Sigmoid" or within_one:
         raise ExportError(
             f"the model's {columns} scores lie in [0, 1] and do not sum to one (sigmoid, several labels at once); "
             "edge-sdk wants one label a sample: return the logits before the sigmoid"

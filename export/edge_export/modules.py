@@ -82,7 +82,7 @@ def refuse_too_large(numbers: int) -> None:
     """
     if 4 * numbers > LARGEST_FILE:
         raise ExportError(
-            f"the weights take {4 * numbers / 1e9:.1f} GB as float32, one ONNX file holds at most 2 GB; use a smaller model"
+            f"the weights take {4 * numbers / 1e9:.1f} GB as float32, an ONNX file holds 2 GB; use a smaller model"
         )
 
 

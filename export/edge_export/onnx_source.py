@@ -80,9 +80,12 @@ def trace_graph(
     scores = surgery.find_scores(graph, options.scores)
     found = surgery.find_embedding(graph, scores, options.embedding)
     surgery.cut(model, scores=scores, embedding=found.tensor)
-    surgery.free_batch(graph)
+    frozen = surgery.free_batch(graph)
     vocabulary = _vocabulary(graph)
     sampler = Sampler(shape, dtype, vocabulary)
+    reshapes = surgery.free_reshapes(graph, frozen) if frozen else 0
+    if reshapes:
+        notes = [*notes, f"batch of {frozen} in {reshapes} reshapes made symbolic"]
     embedding_shape, scores_shape = _shapes(model, sampler, name)
     if len(scores_shape) == 1 or (len(scores_shape) > 2 and set(scores_shape[2:]) == {1}):
         surgery.columns(model)
@@ -180,7 +183,7 @@ def _modern(model: onnx.ModelProto, name: str) -> onnx.ModelProto:
         return onnx.version_converter.convert_version(model, OLDEST_OPSET)
     except Exception as error:  # the converter raises RuntimeError and its own kinds
         raise ExportError(
-            f"{name}: written for opset {surgery.opset_of(model)} and cannot be converted to {OLDEST_OPSET}: {reason(error)}; "
+            f"{name}: opset {surgery.opset_of(model)} cannot be converted to {OLDEST_OPSET}: {reason(error)}; "
             "export it again from its training framework"
         ) from error
 
@@ -196,7 +199,7 @@ def _shapes(model: onnx.ModelProto, sampler: Sampler, name: str) -> tuple[tuple[
         embedding, scores = session.run([EMBEDDING_OUTPUT, SCORES], {session.get_inputs()[0].name: sampler.batch(2)})
     except Exception as error:  # onnxruntime's exceptions share no public base
         raise ExportError(
-            f"{name}: the graph fails on a batch of 2, its batch size is frozen inside: {reason(error)}; export it again with "
+            f"{name}: the graph fails on a batch of 2, its batch is frozen inside: {reason(error)}; export it with "
             "a dynamic batch axis"
         ) from error
     return np.shape(embedding), np.shape(scores)

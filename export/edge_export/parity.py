@@ -81,16 +81,24 @@ def check_deterministic(reference: Reference, sampler: Sampler) -> None:
     """Run the source twice, and a row alone and in company.
 
     Raises:
-        ExportError: the answers differ.
+        ExportError: the answers differ, or are not finite.
     """
     x = sampler.batch(5, seed=2)
     first, again = reference(x), reference(x)
-    if not all(np.array_equal(a, b, equal_nan=True) for a, b in zip(first, again, strict=True)):
+    if not all(np.isfinite(values).all() for values in first):
+        raise ExportError("the model gives NaN or infinity on random inputs; check its weights and --input-shape")
+    if not all(np.array_equal(a, b) for a, b in zip(first, again, strict=True)):
         raise ExportError(
             "the model gives other answers each run: dropout or noise stays active in eval mode; "
             "write F.dropout(x, training=self.training), or use nn.Dropout"
         )
-    alone = reference(x[:1])
+    try:
+        alone = reference(x[:1])
+    except Exception as error:  # a model's own code may raise anything
+        raise ExportError(
+            f"the model cannot run one sample alone ({' '.join(str(error).split())[:200]}): are batch statistics in "
+            "training mode?"
+        ) from error
     for name, whole, single in zip((EMBEDDING_OUTPUT, PROBABILITIES_OUTPUT), first, alone, strict=True):
         largest = difference(whole[:1], single, name)
         if not largest <= _ROW_TOLERANCE * max(1.0, float(np.abs(whole).max())):

@@ -1,7 +1,7 @@
 """Preprocessing inside the graph: what a device would otherwise have to repeat, and could get wrong.
 
-The order is fixed: the device's array (uint8 or float32, channels first or last) -> float32 -> channels first -> times scale
--> minus mean -> divided by std. What is folded in here is part of the fingerprint.
+The order is fixed: the device's array (uint8 or float32, channels first or last) -> float32 -> channels first ->
+times scale -> minus mean -> divided by std. What is folded in here is part of the fingerprint.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from edge_sdk.errors import ConfigError, ExportError
 
 _MODEL_INPUT = "edge_sdk/model_input"
 IMAGENET = ("uint8", "nhwc", "scale=1/255", "mean=0.485,0.456,0.406", "std=0.229,0.224,0.225")
-"""What `--preprocess imagenet` stands for: the statistics that torchvision's and most of timm's models were trained with."""
+"""What `--preprocess imagenet` stands for: the statistics that most of torchvision's and timm's models want."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ class Preprocess:
 
 
 def parse_preprocess(steps: Sequence[str]) -> Preprocess:
-    """`--preprocess` as typed, once for each step: uint8, nhwc, scale=1/255, mean=..., std=..., or imagenet for all of these.
+    """`--preprocess` as typed, once a step: uint8, nhwc, scale=1/255, mean=..., std=..., or imagenet for all.
 
     Raises:
         ConfigError: an unknown step, or no numbers where there must be some.

@@ -1,7 +1,7 @@
 """Programs: what `torch.export` captured (a `.pt2` file, or a module whose head is no layer) -> a traced graph.
 
-A program has no layers any more, only aten operators, so the embedding is looked for among its nodes: the input of the last
-linear operator whose output has one number a class and changes the scores.
+A program has no layers any more, only aten operators, so the embedding is looked for among its nodes: the input of
+the last linear operator whose output has one number a class and changes the scores.
 """
 
 from dataclasses import dataclass
@@ -196,7 +196,7 @@ def _named(program: fx.GraphModule, layer: str) -> _Caught:
     found = inside or [node for node in nodes if node.name == layer]
     if not found:
         raise ExportError(
-            f"--embedding {layer}: no such layer in the program; the last ones are {', '.join(_layers(program)[-_LISTED:])}"
+            f"--embedding {layer}: no such layer; the last ones are {', '.join(_layers(program)[-_LISTED:])}"
         )
     channels_last = not any("conv" in _operator(node) or "batch_norm" in _operator(node) for node in found)
     return _Caught(found[-1].name, None, f"output of {layer} ({_operator(found[-1])})", channels_last)

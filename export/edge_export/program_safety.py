@@ -1,8 +1,9 @@
 """Code hidden in a `torch.export` archive, looked for before torch opens it.
 
-`torch.export.load` is no safe loader: it falls back to a full unpickling of the sample inputs, of pickled weights and of
-constants, it evaluates size expressions as Python (sympy), and it resolves operator names such as `torch.os.system`. So the
-archive is read here first, and only one that holds plain tensors, plain size expressions and aten operators goes on.
+`torch.export.load` is no safe loader: it falls back to a full unpickling of the sample inputs, of pickled weights
+and of constants, it evaluates size expressions as Python (sympy), and it resolves operator names such as
+`torch.os.system`. So the archive is read here first, and only one that holds plain tensors, plain size expressions
+and aten operators goes on.
 """
 
 import io
@@ -21,9 +22,12 @@ _OPERATOR = re.compile(r"torch\.ops\.(aten|prims|prim|higher_order)\.\w+(\.\w+)*
 _EXPRESSION = re.compile(r"[\w\s+\-*/(),<>=&|~.]*")
 _QUOTED_NAME = re.compile(r"Symbol\('[A-Za-z]\w*'")
 _FUNCTIONS = frozenset(
-    "Symbol Integer Float Rational Add Mul Pow Max Min Mod PythonMod FloorDiv CeilDiv CleanDiv Eq Ne Lt Le Gt Ge And Or Not "
-    "Equality Unequality StrictLessThan LessThan StrictGreaterThan GreaterThan Piecewise ExprCondPair TruncToInt FloorToInt "
-    "CeilToInt ToFloat IntTrueDiv FloatTrueDiv floor ceiling Abs Identity".split()
+    (
+        *("Symbol", "Integer", "Float", "Rational", "Add", "Mul", "Pow", "Max", "Min", "Mod", "PythonMod", "FloorDiv"),
+        *("CeilDiv", "CleanDiv", "Eq", "Ne", "Lt", "Le", "Gt", "Ge", "And", "Or", "Not", "Equality", "Unequality"),
+        *("StrictLessThan", "LessThan", "StrictGreaterThan", "GreaterThan", "Piecewise", "ExprCondPair", "TruncToInt"),
+        *("FloorToInt", "CeilToInt", "ToFloat", "IntTrueDiv", "FloatTrueDiv", "floor", "ceiling", "Abs", "Identity"),
+    )
 )
 
 

@@ -1,7 +1,7 @@
 """Projection: the embedding's leading principal directions, folded into the graph.
 
-Every device then stores R numbers an entry in place of dim. The mean is subtracted as well: distances do not change, and
-half-precision keys keep more of their digits around zero.
+Every device then stores R numbers an entry in place of dim. The mean is subtracted as well: distances do not change,
+and half-precision keys keep more of their digits around zero.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,7 @@
 """Quantisation: int8 weights and activations by onnxruntime's static quantiser, judged before anything is written.
 
-Static QDQ only. Dynamic quantisation of convolutions is 3 to 10 times slower than float32 on a CPU, so it is not offered.
+Static QDQ only. Dynamic quantisation of convolutions is 3 to 10 times slower than float32 on a CPU, so it is not
+offered.
 """
 
 import tempfile
@@ -82,7 +83,7 @@ def quantise(model: onnx.ModelProto, calibration: Calibration, folder: Path) -> 
                 quant_format=QuantFormat.QDQ,
                 op_types_to_quantize=_OPERATORS,
                 per_channel=True,
-                activation_type=QuantType.QInt8,
+                activation_type=QuantType.QUInt8,  # 0.77 x float32 on MobileNetV2 (x86 with VNNI); signed: 1.3 x
                 weight_type=QuantType.QInt8,
                 calibrate_method=CalibrationMethod.MinMax,
             )
@@ -127,8 +128,8 @@ def refuse_disagreement(report: QuantisationReport, minimum: float) -> None:
     """
     if not report.agreement >= minimum:
         raise AgreementError(
-            f"int8 agrees with float32 on {100 * report.agreement:.1f} % of the calibration inputs, at least {100 * minimum:.1f} % "
-            "wanted; nothing was written: give more calibration data like the device's, or --min-agreement, or float32"
+            f"int8 agrees with float32 on {100 * report.agreement:.1f} % of the calibration inputs, at least "
+            f"{100 * minimum:.1f} % wanted; nothing was written: give more calibration data, --min-agreement, or float32"
         )
 
 

@@ -24,7 +24,7 @@ def quiet() -> Iterator[None]:
 
 @contextmanager
 def quiet_native() -> Iterator[None]:
-    """`quiet`, and standard output of native code too: torch's older exporter prints its graph from C++ when it fails."""
+    """`quiet`, and native code's standard output: torch's older exporter prints its graph from C++ when it fails."""
     sys.stdout.flush()
     kept = os.dup(1)
     nowhere = os.open(os.devnull, os.O_WRONLY)

@@ -1,7 +1,8 @@
 """safetensors: eight bytes of header length, a JSON header, raw little-endian tensors.
 
-Read here in forty lines and not by the `safetensors` package: every number in the header is checked against the file's size
-before it is used, and it is one dependency less for a format whose whole specification is the sentence above.
+Read here in forty lines and not by the `safetensors` package: every number in the header is checked against the
+file's size before it is used, and it is one dependency less for a format whose whole specification is the sentence
+above.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Surgery on a graph that already is ONNX: finding the class scores and the embedding among its tensors.
 
-Walking back from the scores, the first product with a constant matrix is the last linear layer, and its other input is the
-embedding. What the walk passes (bias, softmax, scaling) only concerns the scores.
+Walking back from the scores, the first product with a constant matrix is the last linear layer, and its other input
+is the embedding. What the walk passes (bias, softmax, scaling) only concerns the scores.
 """
 
 from collections.abc import Sequence
@@ -84,7 +84,7 @@ def find_embedding(graph: onnx.GraphProto, scores: str, chosen: str | None) -> F
             return FoundEmbedding(tensor, f"output of {chosen}", not _made_by_convolution(makers, tensor))
         listed = ", ".join([name for node in graph.node for name in node.output][-_LISTED:])
         raise ExportError(f"--embedding {chosen}: no such tensor or node; the last tensors are {listed}")
-    if EMBEDDING_OUTPUT in {value.name for value in graph.output} and EMBEDDING_OUTPUT != scores:
+    if EMBEDDING_OUTPUT in {value.name for value in graph.output} and scores != EMBEDDING_OUTPUT:
         return FoundEmbedding(EMBEDDING_OUTPUT, "the graph's own output embedding", True)
     constants = _constants(graph)
     waiting, seen = [scores], set()
@@ -102,12 +102,13 @@ def find_embedding(graph: onnx.GraphProto, scores: str, chosen: str | None) -> F
         waiting.extend(node.input)
     listed = ", ".join(name for node in graph.node[-_LISTED:] for name in node.output)
     raise ExportError(
-        f"no linear layer before the class scores; name the tensor that is the embedding: --embedding TENSOR (the last: {listed})"
+        "no linear layer before the class scores; name the tensor that is the embedding: --embedding TENSOR "
+        f"(the last: {listed})"
     )
 
 
 def cut(model: onnx.ModelProto, *, scores: str, embedding: str) -> None:
-    """Make (embedding, scores) the graph's only outputs, the one input's name `INPUT`, and drop what neither depends on."""
+    """Make (embedding, scores) the only outputs, name the input `INPUT`, and drop what neither depends on."""
     graph = model.graph
     source = graph.input[0].name
     free_names(graph)
@@ -130,6 +131,8 @@ def free_names(graph: onnx.GraphProto) -> None:
     rename_everywhere(graph, {name: _freed(name) for name in names})
     for value in graph.output:
         value.name = _freed(value.name)
+    for node in graph.node:
+        node.name = _freed(node.name)
 
 
 def _freed(name: str) -> str:
@@ -176,13 +179,40 @@ def declare_outputs(graph: onnx.GraphProto, widths: dict[str, int]) -> None:
         graph.output.append(helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["batch", width]))
 
 
-def free_batch(graph: onnx.GraphProto) -> None:
-    """Make the first axis of the input symbolic."""
+def free_batch(graph: onnx.GraphProto) -> int:
+    """Make the first axis of the input symbolic; what it was fixed at, 0 if it was not."""
     shape = graph.input[0].type.tensor_type.shape
+    frozen = 0
     if shape.dim:
+        frozen = int(shape.dim[0].dim_value)
         shape.dim[0].ClearField("dim_value")
         shape.dim[0].dim_param = "batch"
     del graph.value_info[:]
+    return frozen
+
+
+def free_reshapes(graph: onnx.GraphProto, batch: int) -> int:
+    """Let reshapes to a fixed batch keep their input's first axis instead; the number of those changed."""
+    changed = 0
+    tensors = {tensor.name: tensor for tensor in graph.initializer}
+    constants = {node.output[0]: node for node in graph.node if node.op_type == "Constant"}
+    for number, node in enumerate(graph.node):
+        if node.op_type != "Reshape":
+            continue
+        name = node.input[1]
+        if name in tensors:
+            sizes = numpy_helper.to_array(tensors[name])
+        elif name in constants and constants[name].attribute[0].HasField("t"):
+            sizes = numpy_helper.to_array(constants[name].attribute[0].t)
+        else:
+            continue
+        if sizes.ndim == 1 and len(sizes) > 1 and sizes[0] == batch and 0 not in sizes:
+            del node.attribute[:]  # its only one, allowzero, would read the new 0 as a size
+            freed = f"{OWN_PREFIX}sizes_{number}"  # 0 means: as the input has it
+            graph.initializer.append(numpy_helper.from_array(np.array([0, *sizes[1:]], np.int64), freed))
+            node.input[1] = freed
+            changed += 1
+    return changed
 
 
 def drop_dead(graph: onnx.GraphProto) -> None:

@@ -1,7 +1,7 @@
 """Targets: which onnxruntime reads which graph.
 
-From onnxruntime's compatibility table; where a release and its documentation disagree, the smaller number stands here, so a
-file is never promised to a runtime that refuses it.
+From onnxruntime's compatibility table; where a release and its documentation disagree, the smaller number stands
+here, so a file is never promised to a runtime that refuses it.
 """
 
 import onnx
@@ -59,19 +59,30 @@ def fit_target(model: onnx.ModelProto, target: tuple[int, int] | None) -> onnx.M
     if opset_of(model) > opset:
         try:
             model = onnx.version_converter.convert_version(model, opset)
+            _drop_newer_attributes(model)
+            onnx.checker.check_model(model)
         except Exception as error:  # the converter raises RuntimeError and its own kinds
             raise ExportError(
-                f"the graph needs opset {opset_of(model)}, onnxruntime {_text(target)} reads {opset}, and it cannot be converted: "
-                f"{reason(error)}; use onnxruntime {oldest_reader(model)} or later on the device"
+                f"the graph needs opset {opset_of(model)}, onnxruntime {_text(target)} reads {opset}, and it cannot be "
+                f"converted: {reason(error)}; use onnxruntime {oldest_reader(model)} or later on the device"
             ) from error
         model.ir_version = IR_VERSION
     found = opset_of(model)
     if found > opset or model.ir_version > ir_version:
         raise ExportError(
-            f"the graph has opset {found} and IR version {model.ir_version}, onnxruntime {_text(target)} reads {opset} and "
-            f"{ir_version}; use onnxruntime {oldest_reader(model)} or later on the device"
+            f"the graph has opset {found} and IR version {model.ir_version}, onnxruntime {_text(target)} reads {opset} "
+            f"and {ir_version}; use onnxruntime {oldest_reader(model)} or later on the device"
         )
     return model
+
+
+def _drop_newer_attributes(model: onnx.ModelProto) -> None:
+    """The converter turns a reduction's axes back into an attribute, and leaves one of opset 18 beside it."""
+    for node in model.graph.node:
+        if node.op_type.startswith("Reduce"):
+            kept = [attribute for attribute in node.attribute if attribute.name != "noop_with_empty_axes"]
+            del node.attribute[:]
+            node.attribute.extend(kept)
 
 
 def oldest_reader(model: onnx.ModelProto) -> str:

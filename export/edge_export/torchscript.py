@@ -1,7 +1,7 @@
 """TorchScript: an archive of `torch.jit` -> a traced graph, by torch's older exporter.
 
-This is the only file that uses `torch.jit` and `dynamo=False`, which torch has announced to remove: torch's new exporter takes
-no TorchScript. When they go, this file goes, and `sources.py` loses one branch.
+This is the only file that uses `torch.jit` and `dynamo=False`, which torch has announced to remove: torch's new
+exporter takes no TorchScript. When they go, this file goes, and `sources.py` loses one branch.
 """
 
 import io
@@ -54,7 +54,7 @@ def trace_torchscript(path: Path, options: SourceOptions, *, kind: str) -> Trace
         shape = ",".join(str(length) for length in options.input_shape)
         lines = [line.strip() for line in str(error).splitlines() if "Error" in line]
         raise ExportError(
-            f"{path}: the model cannot run {len(x)} samples of shape ({shape}): {(lines or [reason(error)])[-1][:200]}; "
+            f"{path}: cannot run {len(x)} samples of shape ({shape}): {(lines or [reason(error)])[-1][:200]}; "
             "check --input-shape and --input-dtype"
         ) from error
     outputs = list(tensors_by_path(value))

@@ -1,7 +1,7 @@
 """Architectures that the export tests run over, written from their papers and small enough to read.
 
-MobileNetV2 and ResNet-18 are built and named as torchvision's are (features / classifier, layer1 / fc), so that what holds
-here holds for its checkpoints; random weights say as much about an exporter as trained ones.
+MobileNetV2 and ResNet-18 are built and named as torchvision's are (features / classifier, layer1 / fc), so that what
+holds here holds for its checkpoints; random weights say as much about an exporter as trained ones.
 """
 
 import torch
@@ -11,7 +11,15 @@ from torch import Tensor, nn
 class MobileNetV2(nn.Module):
     """Sandler et al., "MobileNetV2: Inverted Residuals and Linear Bottlenecks", CVPR 2018, table 2."""
 
-    SETTINGS = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
+    SETTINGS = (
+        (1, 16, 1, 1),
+        (6, 24, 2, 2),
+        (6, 32, 3, 2),
+        (6, 64, 4, 2),
+        (6, 96, 3, 1),
+        (6, 160, 3, 2),
+        (6, 320, 1, 1),
+    )
     """(expansion, channels, repeats, first stride)."""
 
     def __init__(self, classes: int = 1000) -> None:

@@ -20,7 +20,7 @@ def inspect_command(
     model: Path = typer.Argument(..., metavar="MODEL", help="A model file written by edge-sdk export."),
     as_json: bool = typer.Option(False, "--json", help="Print everything as JSON."),
 ) -> None:
-    """Show a model file's metadata, sizes and cost, try to run it, and check its reference answers. Exit 1 if it cannot run."""
+    """Show a model file's metadata, sizes and cost, run it, and check its reference answers; exit 1 if it fails."""
     file = ModelFile.open(model)
     check, refusal = _try(file)
     if as_json:
