@@ -25,6 +25,7 @@ two near the store's spread, which is exact and keeps squares in range; an entry
 the score -inf and is always measured.
 """
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -78,6 +79,11 @@ class Projection:
         return (self.n_columns + _SPARE_ROUNDINGS) * UNIT
 
     @cached_property
+    def _inverse_spread(self) -> float:
+        """1 / spread, exact."""
+        return 1.0 / self.spread
+
+    @cached_property
     def _transposed(self) -> np.ndarray | None:
         """float64 (dim, n_directions)."""
         return None if self.directions is None else self.directions.T
@@ -91,8 +97,10 @@ class Projection:
         Returns:
             float32 (n_columns, m): Px, ‖x⊥‖ (unless the axes are the directions), ½‖x‖² less its share of the slack.
         """
+        if len(keys) == 1:
+            return self._numbers_of_one(keys[0])
         numbers = np.empty((self.n_columns, len(keys)), np.float32)
-        centred = (keys - self.center) * (1.0 / self.spread)
+        centred = (keys - self.center) * self._inverse_spread
         half_norms = np.einsum("nd,nd->n", centred, centred) * 0.5
         wild = half_norms > _LARGEST_HALF_NORM
         if wild.any():
@@ -108,17 +116,38 @@ class Projection:
         numbers[-1] = np.where(wild, -np.inf, half_norms * (1.0 - 2.0 * self._error))
         return numbers
 
+    def _numbers_of_one(self, key: np.ndarray) -> np.ndarray:
+        """The same for one entry, float32 (n_columns, 1), by vector operations: half the time."""
+        numbers = np.zeros((self.n_columns, 1), np.float32)
+        centred = key - self.center
+        centred *= self._inverse_spread
+        half_norm = 0.5 * float(np.vdot(centred, centred))
+        if not half_norm <= _LARGEST_HALF_NORM:
+            numbers[-1] = -np.inf
+        elif self.directions is None:
+            numbers[:-1, 0] = centred
+            numbers[-1] = half_norm * (1.0 - 2.0 * self._error)
+        else:
+            projected = self.directions.dot(centred)
+            centred -= projected.dot(self.directions)
+            numbers[:-2, 0] = projected
+            numbers[-2] = math.sqrt(np.vdot(centred, centred))
+            numbers[-1] = half_norm * (1.0 - 2.0 * self._error)
+        return numbers
+
     def half_numbers(self, keys: np.ndarray) -> np.ndarray:
         """float32 (m,): the last of `numbers` alone, for keys that stay in the store."""
-        centred = (keys - self.center) * (1.0 / self.spread)
+        centred = (keys - self.center) * self._inverse_spread
         half_norms = np.einsum("nd,nd->n", centred, centred) * 0.5
         numbers: np.ndarray = np.where(half_norms > _LARGEST_HALF_NORM, -np.inf, half_norms * (1.0 - 2.0 * self._error))
         return numbers.astype(np.float32)
 
     def scores(self, queries: np.ndarray) -> Scores:
         """The weights of queries, float32 (n_queries, dim)."""
+        if len(queries) == 1:
+            return self._scores_of_one(queries[0])
         centred = queries - self.center
-        centred *= 1.0 / self.spread
+        centred *= self._inverse_spread
         half_norms = np.einsum("qd,qd->q", centred, centred) * 0.5
         if not half_norms.max(initial=0.0) <= _LARGEST_HALF_NORM:
             centred[half_norms > _LARGEST_HALF_NORM] = 0.0  # their scores are not looked at
@@ -134,6 +163,23 @@ class Projection:
         np.maximum(remainders, 0.0, out=remainders)
         np.negative(np.sqrt(remainders), out=weights[:, -2], casting="unsafe")
         return Scores(weights, half_norms)
+
+    def _scores_of_one(self, query: np.ndarray) -> Scores:
+        """The same for one query by vector operations: half the time, and time counts most for one."""
+        weights = np.ones((1, self.n_columns), np.float32)
+        centred = query - self.center
+        centred *= self._inverse_spread
+        half_norm = 0.5 * float(np.vdot(centred, centred))
+        if not half_norm <= _LARGEST_HALF_NORM:
+            pass  # the scores are not looked at
+        elif self.directions is None:
+            np.negative(centred, out=weights[0, :-1], casting="unsafe")
+        else:
+            projected = self.directions.dot(centred)
+            np.negative(projected, out=weights[0, :-2], casting="unsafe")
+            remainder = half_norm * (2.0 + len(self.center) * 2.0**-50) - float(np.vdot(projected, projected))
+            weights[0, -2] = -math.sqrt(max(0.0, remainder))
+        return Scores(weights, np.array((half_norm,)))
 
     def is_wild(self, half_norm: float) -> bool:
         """Whether a query lies so far out that scores say nothing: every entry must be measured."""
