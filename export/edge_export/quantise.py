@@ -129,7 +129,7 @@ def refuse_disagreement(report: QuantisationReport, minimum: float) -> None:
     if not report.agreement >= minimum:
         raise AgreementError(
             f"int8 agrees with float32 on {100 * report.agreement:.1f} % of the calibration inputs, at least "
-            f"{100 * minimum:.1f} % wanted; nothing was written: give more calibration data, --min-agreement, or float32"
+            f"{100 * minimum:.1f} % wanted; nothing was written: give more calibration data, or --min-agreement"
         )
 
 
