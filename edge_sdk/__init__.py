@@ -23,6 +23,7 @@ from edge_sdk.interpolation import Interpolation
 from edge_sdk.model import InputSpec, ModelFile, ModelMetadata
 from edge_sdk.neighbors import Index, Neighbors
 from edge_sdk.predictor import Learnt, Prediction, Predictor, Voter
+from edge_sdk.session import SessionSettings
 
 __version__ = "0.1.0"
 
@@ -46,6 +47,7 @@ __all__ = [
     "Neighbors",
     "Prediction",
     "Predictor",
+    "SessionSettings",
     "Voter",
     "__version__",
 ]

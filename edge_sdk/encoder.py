@@ -1,10 +1,11 @@
 """Encoder: the running model file, one ONNX Runtime session.
 
-One `run` gives both outputs, so personalising costs no second forward pass. Rows go through in blocks of at most 32, so
-that memory is bounded whatever the caller hands over.
+One `run` gives both outputs, so personalising costs no second forward pass. Rows go through in blocks (`SessionSettings`),
+so that memory is bounded whatever the caller hands over.
 """
 
 import os
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -12,9 +13,10 @@ import onnxruntime
 
 from edge_sdk.errors import InputError, ModelFileError
 from edge_sdk.model import EMBEDDING_OUTPUT, PROBABILITIES_OUTPUT, InputSpec, ModelFile, ModelMetadata
+from edge_sdk.session import SessionSettings
 
 BATCH_SIZE = 32
-"""Most rows of one session run."""
+"""Most rows of one session run; large inputs go fewer at a time (`SessionSettings.most_rows`)."""
 
 
 class Encoded(NamedTuple):
@@ -30,28 +32,41 @@ class Encoded(NamedTuple):
 class Encoder:
     """Input in, (embeddings, probabilities) out. Safe to share between threads."""
 
-    def __init__(self, model_file: ModelFile, *, threads: int | None = None) -> None:
+    def __init__(
+        self, model_file: ModelFile, *, threads: int | None = None, session: SessionSettings | None = None
+    ) -> None:
         """Open the session.
 
         Args:
             model_file: a checked model file.
-            threads: threads of one inference; default: the processors this process may use, at most 4.
+            threads: threads of one run, instead of the session's.
+            session: how to run it; default: `SessionSettings()`.
 
         Raises:
             ModelFileError: this onnxruntime cannot run the file.
         """
+        settings = session or SessionSettings()
+        self._settings = settings if threads is None else replace(settings, threads=threads)
         self._model_file = model_file
-        self._session = _open_session(model_file, _session_options(threads))
+        self._rows = self._settings.n_rows(model_file.metadata.input)
+        self._session = _open_session(model_file, self._settings.options())
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], *, threads: int | None = None) -> "Encoder":
+    def open(
+        cls, path: str | os.PathLike[str], *, threads: int | None = None, session: SessionSettings | None = None
+    ) -> "Encoder":
         """Check the model file and open its session; see `ModelFile.open` and `Encoder`."""
-        return cls(ModelFile.open(path), threads=threads)
+        return cls(ModelFile.open(path), threads=threads, session=session)
 
     @property
     def model_file(self) -> ModelFile:
         """The file that is running."""
         return self._model_file
+
+    @property
+    def settings(self) -> SessionSettings:
+        """How it is run."""
+        return self._settings
 
     @property
     def metadata(self) -> ModelMetadata:
@@ -70,8 +85,8 @@ class Encoder:
         metadata = self.metadata
         embeddings = np.empty((len(batch), metadata.dim), np.float32)
         probabilities = np.empty((len(batch), len(metadata.classes)), np.float32)
-        for start in range(0, len(batch), BATCH_SIZE):
-            rows = slice(start, start + BATCH_SIZE)
+        for start in range(0, len(batch), self._rows):
+            rows = slice(start, start + self._rows)
             embeddings[rows], probabilities[rows] = self._session.run(
                 [EMBEDDING_OUTPUT, PROBABILITIES_OUTPUT], {metadata.input.name: batch[rows]}
             )
@@ -140,18 +155,6 @@ def _refuse_non_finite(embeddings: np.ndarray, probabilities: np.ndarray) -> Non
         raise InputError(
             f"the model gives NaN or infinity for row {row}; the input is outside the range it was trained on"
         )
-
-
-def _session_options(threads: int | None) -> onnxruntime.SessionOptions:
-    """Settings for a board; docs/footprint.md has the measurements."""
-    options = onnxruntime.SessionOptions()
-    # Explicit, because the default pins a thread to every core of the host, which fails in containers with fewer.
-    options.intra_op_num_threads = threads or min(4, len(os.sched_getaffinity(0)))
-    options.inter_op_num_threads = 1
-    # Spinning costs 3 x the processor time for a tenth of the latency, and keeps an idle board warm.
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    options.log_severity_level = 3
-    return options
 
 
 def _open_session(model_file: ModelFile, options: onnxruntime.SessionOptions) -> onnxruntime.InferenceSession:

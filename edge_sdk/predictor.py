@@ -17,11 +17,13 @@ from edge_sdk.datastore import Datastore
 from edge_sdk.digests import blake2b
 from edge_sdk.encoder import Encoded, Encoder, as_batch
 from edge_sdk.errors import ConfigError, DatastoreError, InputError
+from edge_sdk.first_load import check_first_load
 from edge_sdk.interpolation import Interpolation, blend, kernel_weights, knn_probabilities, tune_datastore, winners
 from edge_sdk.labels import normalise_labels
 from edge_sdk.model import ModelMetadata
 from edge_sdk.near_copies import far_enough
 from edge_sdk.neighbors import ExactIndex, Index
+from edge_sdk.session import SessionSettings
 
 DEFAULT_CAPACITY = 1000
 FEWEST_TO_TUNE = 32
@@ -135,6 +137,7 @@ class Predictor:
         read_only: bool = False,
         interpolation_weight: float | None = None,
         threads: int | None = None,
+        session: SessionSettings | None = None,
     ) -> "Predictor":
         """Open a model file and its datastore, which is created if missing.
 
@@ -147,7 +150,8 @@ class Predictor:
             allow_new_classes: accept labels that the model does not know, in a new datastore.
             read_only: never write; the folder must exist.
             interpolation_weight: λ_m to use instead of the datastore's own; in [0, 1].
-            threads: threads of one inference; default: the processors this process may use, at most 4.
+            threads: threads of one run of the model; default: the processors this process may use, at most 4.
+            session: how the model is run; default: `SessionSettings()`.
 
         Raises:
             ModelFileError: see `Encoder.open`.
@@ -155,7 +159,7 @@ class Predictor:
             ConfigError: a setting is out of range, or not what the existing datastore has.
         """
         fixed = None if interpolation_weight is None else Interpolation(interpolation_weight, chosen_by="user")
-        encoder = Encoder.open(model, threads=threads)
+        encoder = Encoder.open(model, threads=threads, session=session)
         store = _open_datastore(
             Path(datastore),
             encoder.metadata,
@@ -165,6 +169,7 @@ class Predictor:
             allow_new_classes=allow_new_classes,
             read_only=read_only,
         )
+        check_first_load(encoder, store)
         return cls(encoder, store, ExactIndex(store), interpolation=fixed)
 
     @property
