@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from edge_sdk.compressed import CompressedMemory
 from edge_sdk.datastore import Datastore
 from edge_sdk.digests import blake2b
 from edge_sdk.encoder import Encoded, Encoder, as_batch
@@ -26,6 +27,7 @@ from edge_sdk.neighbors import ExactIndex, Index
 from edge_sdk.session import SessionSettings
 
 DEFAULT_CAPACITY = 1000
+_MOST_VOTERS = 10  # that `explain` names of a compressed datastore, where all vote
 FEWEST_TO_TUNE = 32
 """A Predictor that learns tunes at this many entries, and again whenever the store has doubled."""
 
@@ -64,12 +66,14 @@ class Voter:
     """One neighbour and its share in p_knn."""
 
     sequence: int
+    """0: a prototype of a compressed datastore, which stands for many entries."""
+
     label: str
     distance: float
-    """Euclidean, between embeddings."""
+    """Euclidean, between embeddings (in the projected space of a compressed datastore)."""
 
     age: int
-    """How many entries were learnt after it."""
+    """How many entries were learnt after it; -1: a prototype, which has no age."""
 
     share: float
     """Its weight in p_knn, in [0, 1]; the shares of all voters sum to 1."""
@@ -121,6 +125,7 @@ class Predictor:
         self._encoder = encoder
         self._datastore = datastore
         self._index = index
+        self._compressed = CompressedMemory(datastore)
         self._fixed = interpolation
         self._lock = datastore.lock
 
@@ -201,7 +206,11 @@ class Predictor:
     def interpolation(self) -> Interpolation:
         """The blend's settings in force now."""
         stored = self._datastore.interpolation
-        if stored is None:
+        with self._lock:
+            is_compressed = self._compressed.refresh()
+        if is_compressed:
+            settings = self._compressed.interpolation
+        elif stored is None:
             settings = Interpolation.untuned(len(self._datastore))
         else:
             settings = Interpolation.from_mapping(stored)
@@ -323,12 +332,16 @@ class Predictor:
     def tune(self) -> Interpolation:
         """Choose λ_m, kernel, bandwidth and k by leave-one-out over the store, and save them in the datastore.
 
+        Of a compressed datastore λ_m alone is chosen, see `CompressedMemory.tune`.
+
         With fewer than 2 entries there is nothing to leave out: the untuned settings are returned, nothing is saved.
 
         Raises:
             DatastoreError: read-only, or locked by another process. The settings stay as they were.
         """
         with self._lock:
+            if self._compressed.refresh():
+                return self._compressed.tune()
             return tune_datastore(self._datastore, self._index)
 
     def close(self) -> None:
@@ -352,18 +365,25 @@ class Predictor:
             settings = self.interpolation
             classes = self._datastore.classes
             global_probabilities = self.with_new_classes(encoded.probabilities)
-            if settings.interpolation_weight == 0.0 or len(self._datastore) == 0 or len(global_probabilities) == 0:
+            if settings.interpolation_weight == 0.0 or self._is_empty() or len(global_probabilities) == 0:
                 return Distributions(global_probabilities, global_probabilities, classes)
-            neighbors = self._index.search(encoded.embeddings, settings.k)
-            knn = knn_probabilities(
-                neighbors.labels,
-                neighbors.distances,
-                len(classes),
-                kernel=settings.kernel,
-                bandwidth=settings.bandwidth,
-            )
+            if len(self._compressed):
+                knn = self._compressed.probabilities(encoded.embeddings, len(classes))
+            else:
+                neighbors = self._index.search(encoded.embeddings, settings.k)
+                knn = knn_probabilities(
+                    neighbors.labels,
+                    neighbors.distances,
+                    len(classes),
+                    kernel=settings.kernel,
+                    bandwidth=settings.bandwidth,
+                )
             blended = blend(global_probabilities, knn, interpolation_weight=settings.interpolation_weight)
             return Distributions(blended, global_probabilities, classes)
+
+    def _is_empty(self) -> bool:
+        """Whether nothing is remembered, neither as entries nor in prototypes; after a refresh."""
+        return len(self._datastore) == 0 and len(self._compressed) == 0
 
     def with_new_classes(self, probabilities: np.ndarray) -> np.ndarray:
         """The model's columns, then a column of zeros for each class that only this datastore knows."""
@@ -423,7 +443,7 @@ class Predictor:
     def _tuning_is_due(self) -> bool:
         """Whether the store has doubled since λ_m was last chosen, and nobody fixed it."""
         settings = self.interpolation
-        if settings.chosen_by == "user" or self._datastore.read_only:
+        if settings.chosen_by == "user" or self._datastore.read_only or len(self._compressed):
             return False
         tuned_at = settings.n_entries if settings.chosen_by == "leave-one-out" else 0
         return len(self._datastore) >= max(FEWEST_TO_TUNE, 2 * tuned_at)
@@ -433,7 +453,7 @@ class Predictor:
         settings = self.interpolation
         global_probabilities = self.with_new_classes(encoded.probabilities)
         n_classes = global_probabilities.shape[1]
-        weight = settings.interpolation_weight if len(self._datastore) else 0.0
+        weight = 0.0 if self._is_empty() else settings.interpolation_weight
         knn = np.zeros((1, n_classes))
         voters: tuple[Voter, ...] = ()
         if weight > 0.0:
@@ -457,6 +477,8 @@ class Predictor:
         self, embedding: np.ndarray, settings: Interpolation, n_classes: int
     ) -> tuple[np.ndarray, tuple[Voter, ...]]:
         """p_knn (1, n_classes) and who voted."""
+        if len(self._compressed):
+            return self._vote_compressed(embedding, n_classes)
         neighbors = self._index.search(embedding, settings.k)
         knn = knn_probabilities(
             neighbors.labels, neighbors.distances, n_classes, kernel=settings.kernel, bandwidth=settings.bandwidth
@@ -473,6 +495,18 @@ class Predictor:
                 strict=True,
             )
         )
+
+    def _vote_compressed(self, embedding: np.ndarray, n_classes: int) -> tuple[np.ndarray, tuple[Voter, ...]]:
+        """p_knn (1, n_classes) of a compressed datastore and its ten heaviest voters."""
+        memory = self._compressed
+        votes = memory.votes(embedding, most=_MOST_VOTERS)
+        newest = max(memory.prototypes.newest_sequence, int(self._datastore.table.sequences.max(initial=0)))
+        voters = []
+        for number, distance, share in zip(votes.numbers.tolist(), votes.distances, votes.shares, strict=True):
+            sequence = memory.sequence_of(number)
+            age = newest - sequence if sequence else -1
+            voters.append(Voter(sequence, self.classes[memory.label_of(number)], float(distance), age, float(share)))
+        return memory.probabilities(embedding, n_classes), tuple(voters)
 
 
 def source_digest(sample: np.ndarray) -> int:

@@ -42,6 +42,7 @@ from edge_sdk.datastore.view import BLOCK_BYTES, View
 from edge_sdk.errors import ConfigError, DatastoreError, DatastoreLockedError, InputError
 from edge_sdk.labels import normalise_label, unknown_label_message
 from edge_sdk.model import ModelMetadata
+from edge_sdk.protonn import Prototypes
 
 logger = logging.getLogger(__name__)
 
@@ -642,7 +643,8 @@ class Datastore:
             How many entries were forgotten. All of it is durable.
 
         Raises:
-            ConfigError: no condition.
+            ConfigError: no condition, or one on the ages of entries that lie in a compressed memory. Nothing was
+                forgotten.
             InputError: a label that is not among the classes. Nothing was forgotten.
             DatastoreError: read-only, locked, or the medium refuses.
         """
@@ -654,6 +656,7 @@ class Datastore:
             try:
                 self._catch_up()
                 doomed = self._select(sequences, label, before)
+                self._forget_prototypes(sequences, label, before)
                 self._keep_high_water(doomed)
                 self._drop_derived()
                 wiped = np.union1d(doomed, np.flatnonzero(self._view.table.damaged))
@@ -685,6 +688,24 @@ class Datastore:
             chosen &= table.sequences < np.uint64(min(max(0, before), MAX_SEQUENCE))
         return np.flatnonzero(chosen)
 
+    def _forget_prototypes(
+        self, sequences: Sequence[int] | np.ndarray | None, label: str | None, before: int | None
+    ) -> None:
+        """Take what is forgotten out of the compressed memory, the only place where the entries it stands for lie."""
+        path = self.folder / PROTOTYPES
+        if not path.exists():
+            return
+        wanted = None if sequences is None else np.asarray(sequences).reshape(-1).tolist()
+        class_id = None if label is None else self._view.class_ids[normalise_label(label)]
+        try:
+            memory = Prototypes.load(path)
+        except DatastoreError as error:
+            logger.warning("%s; removed, because what it holds of the forgotten entries cannot be told", error)
+            self._storage.remove(PROTOTYPES)
+            return
+        memory.forget(class_id, before=before, sequences=wanted).save(path)
+        self._storage.sync_folder()
+
     def _keep_high_water(self, doomed: np.ndarray) -> None:
         """Store the highest sequence ever given before the slots that show it are zeroed."""
         table, manifest = self._view.table, self._view.manifest
@@ -696,7 +717,6 @@ class Datastore:
 
     def _drop_derived(self) -> None:
         """Remove what was computed from the entries; it is computed again from those that stay."""
-        self._storage.remove(PROTOTYPES)
         for path in sorted((self.folder / INDEX).rglob("*")):
             if path.is_file():
                 self._storage.remove(str(path.relative_to(self.folder)))

@@ -168,6 +168,14 @@ def test_another_models_memory_is_refused(tmp_path: Path) -> None:
         Prototypes.load(tmp_path / "prototypes.npz", fingerprint="cd" * 32)
 
 
+def load_or_none(path: Path) -> Prototypes | None:
+    """None where the file is refused, with its name; any other exception is a fault."""
+    try:
+        return Prototypes.load(path)
+    except DatastoreError as error:
+        return None if str(path) in str(error) else Prototypes.load(path)
+
+
 def test_a_damaged_file_is_a_clear_error_wherever_the_damage_is(tmp_path: Path) -> None:
     path = tmp_path / "prototypes.npz"
     all_entries(8, 3).save(path)
@@ -177,11 +185,8 @@ def test_a_damaged_file_is_a_clear_error_wherever_the_damage_is(tmp_path: Path) 
         damaged = bytearray(whole)
         damaged[position] ^= 0x55
         path.write_bytes(damaged)
-        try:
-            loaded = Prototypes.load(path)
-        except DatastoreError as error:
-            assert str(path) in str(error)
-        else:  # a byte that means nothing: a date, a flag of the archive
+        loaded = load_or_none(path)
+        if loaded is not None:  # a byte that means nothing: a date, a flag of the archive
             np.testing.assert_array_equal(loaded.keys, expected.keys)
     for length in range(0, len(whole), 31):
         path.write_bytes(whole[:length])
@@ -225,6 +230,6 @@ def test_parts_that_do_not_fit_are_refused() -> None:
         {"projection": np.zeros((2, 9), np.float32)},
     ):
         with pytest.raises(ConfigError):
-            replace(memory, **wrong)  # type: ignore[arg-type]
+            replace(memory, **wrong)
     with pytest.raises(InputError, match="this memory takes"):
         memory.probabilities(np.zeros((1, 5), np.float32), 3)
