@@ -41,7 +41,7 @@ PYTHON ?= $(shell for name in python3 python3.11 python3.12 python3.13 python3.1
 
 PIP := -m pip install --quiet --quiet
 
-.PHONY: help demo demo-export accuracy faults bench-learn fuzz bench-ingest test test-device test-workstation wheel lint device workstation clean
+.PHONY: help demo demo-export accuracy faults bench-learn soak fuzz bench-ingest test test-device test-workstation wheel lint device workstation clean
 
 help:  ## This list
 	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*  ## /\1\t/' | expand -t 18
@@ -84,6 +84,10 @@ bench-ingest: workstation  ## Ingest of 50 000 small pictures against bare onnxr
 bench-learn: device  ## What learning costs, against a NumPy ring and SQLite (FOLDER=on the disk to measure)
 	@echo "bench-learn: one learn as a ratio to a NumPy ring, bytes written, and SQLite (edge_tools.benchmarks.learn)"
 	@$(DEVICE)/python -m edge_tools.benchmarks.learn $(if $(FOLDER),--folder '$(FOLDER)')
+
+soak: device  ## A million unsynced learns through a window of 500: neither file nor memory may grow
+	@echo "soak: 1 000 000 learns past sequence 2^32 beside a reader (edge_tools.benchmarks.soak)"
+	@$(DEVICE)/python -m edge_tools.benchmarks.soak $(if $(FOLDER),--folder '$(FOLDER)')
 
 wheel: workstation device  ## Build source archive and wheel, and run the wheel from an empty folder
 	@echo "wheel: python -m build, then the wheel's modules and command from an empty folder"

@@ -111,7 +111,9 @@ class Notices:
         self.next_at = at = _RECORD_BYTES * (1 + (number + 1) % RING)
         """Where the next record will lie."""
         self._word = at >> 3
-        self._idle = self._words[self._word]  # what a new record will overwrite
+        idle = self._words[self._word]
+        # What a new record will overwrite; if that one is there already (a writer was quicker), nothing equals -1.
+        self._idle = -1 if idle > number and (idle - number) % RING == 1 else idle
 
     def catch_up(self) -> Notice | None:
         """Go on from the newest record (call before everything is read again, so that nothing falls between).

@@ -133,7 +133,7 @@ with Datastore.open(folder) as store:
 def test_a_reader_never_sees_half_an_entry_while_another_process_learns(tmp_path: Path) -> None:
     """Keys of a class lie around 100 times its number, so a key that does not fit its label was torn."""
     folder = tmp_path / "small.store"
-    Datastore.create(folder, model=MODEL, capacity=9).close()
+    Datastore.create(folder, model=MODEL, capacity=10)  # no multiple of 3: a slot changes its label every time.close()
     n_learns = 10_000
     writer = start(_WRITE_PLANTED, folder, n_learns)
     assert writer.stdout is not None
@@ -156,6 +156,19 @@ def test_a_reader_never_sees_half_an_entry_while_another_process_learns(tmp_path
         assert reads > 10
         assert reader.table.newest == n_learns
     said(writer)
+
+
+def test_a_notice_that_came_while_another_was_acted_upon_is_not_overlooked(folder: Path) -> None:
+    with Datastore.open(folder) as store, Datastore.open(folder, read_only=True) as reader:
+        for _ in range(2):
+            store.add(np.ones((1, DIM), np.float32), ["run"], EVEN)
+        notices = reader._view.notices
+        assert notices is not None
+        notices.advance(notices.seen + 1)
+        assert not notices.quiet()
+        assert reader.overwritten(np.array([1]))
+        assert reader.refresh()
+        assert notices.quiet()
 
 
 def test_an_entry_whose_writer_died_between_notice_and_slot_is_set_aside_and_settled(folder: Path) -> None:
