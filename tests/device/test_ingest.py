@@ -91,7 +91,7 @@ def test_every_example_is_added_in_order_and_the_store_is_tuned(
     with Predictor.open(model, store, read_only=True) as predictor:
         assert predictor.datastore.table.newest == 600
         assert predictor.interpolation.chosen_by == "leave-one-out"
-        assert predictor.explain(points(600)[599]).voters[0].sequence == 600
+        assert predictor.index.search(points(600)[599:], 1).sequences.tolist() == [[600]]
 
 
 def test_running_the_same_ingest_twice_adds_nothing(run: Run, model: Path, store: Path, tmp_path: Path) -> None:
