@@ -49,6 +49,8 @@ logger = logging.getLogger(__name__)
 KEPT_INPUTS = "kept_inputs"
 """Name of the manifest's extension that describes `inputs.npy`."""
 
+_EMPTIED = "emptied"
+
 DEFAULT_LOCK_WAIT = 10.0
 """Seconds that a writer waits for another one."""
 
@@ -98,6 +100,7 @@ class Datastore:
         self._is_closed = False
         self._has_warned_small = False
         self._kept_inputs: KeptInputs | None = None
+        self._emptied: set[str] = set()
 
     # Opening
 
@@ -187,6 +190,7 @@ class Datastore:
                 return
             if not self._is_synced:
                 self.sync()
+            self._save_emptied()
             self._is_closed = True
             self._kept_inputs = None
             self._storage.close()
@@ -602,10 +606,45 @@ class Datastore:
             self._write_slots(start, as_bytes(block))
             table.put_many(slots[run], sequences[part], class_ids[part], sources[part])
         self._warn_emptied([label for label in held if table.counts[label] == 0])
+        self._save_emptied()
 
     def _warn_emptied(self, labels: list[int]) -> None:
+        """Say which classes have lost their last entry, and remember them for `emptied`."""
         for label in labels:
             logger.warning('%s: class "%s" has just lost its last entry', self.folder, self.classes[label])
+            self._emptied.add(self.classes[label])
+
+    def _save_emptied(self) -> None:
+        """Store which classes are emptied, in an extension of the manifest.
+
+        Done when the store is closed, after a batch and after `forget`, and not for each single entry: in a small
+        window a class may come and go with every one. Only `info` reads it, so a refusal is no error.
+        """
+        if not self._emptied:
+            return
+        names = list(dict.fromkeys((*self.manifest.extensions.get(_EMPTIED, ()), *sorted(self._emptied))))
+        self._emptied.clear()
+        try:
+            with self.exclusive():
+                self._catch_up()
+                manifest = self._view.manifest
+                left = list(self._without_entries(names))
+                if left != manifest.extensions.get(_EMPTIED, []):
+                    self._view.take_manifest(replace(manifest, extensions={**manifest.extensions, _EMPTIED: left}))
+                    self._tell(0, 0, 0)
+        except DatastoreError as error:
+            logger.info("%s: could not note the emptied classes: %s", self.folder, error)
+
+    @property
+    def emptied(self) -> tuple[str, ...]:
+        """Classes that had entries and have none now (as far as it was noted, see `_save_emptied`)."""
+        with self.lock:
+            return self._without_entries((*self.manifest.extensions.get(_EMPTIED, ()), *sorted(self._emptied)))
+
+    def _without_entries(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Those of the classes that have no entry."""
+        ids, counts = self._view.class_ids, self._view.table.counts
+        return tuple(name for name in dict.fromkeys(names) if name in ids and not counts[ids[name]])
 
     def _grow(self, needed: int) -> None:
         """Double the file until it holds `needed` entries: allocated and synced before the manifest says so."""
@@ -660,6 +699,7 @@ class Datastore:
                 self._keep_high_water(doomed)
                 self._drop_derived()
                 wiped = np.union1d(doomed, np.flatnonzero(self._view.table.damaged))
+                had = [label for label, count in enumerate(self._view.table.counts) if count]
                 self._zero(wiped)
                 kept = self.kept_inputs
                 if kept is not None:
@@ -668,6 +708,8 @@ class Datastore:
                 self._unlock_files()
             if len(wiped):
                 self.sync()
+            self._warn_emptied([label for label in had if not self._view.table.counts[label]])
+            self._save_emptied()
         return len(doomed)
 
     def _select(

@@ -87,6 +87,24 @@ def test_forget_by_label_sequence_and_age(run: Run, filled: Path) -> None:
     assert run("forget", filled).code == 1
 
 
+def test_info_says_what_the_files_must_take_and_which_class_is_gone(run: Run, filled: Path) -> None:
+    run("forget", filled, "--label", "left")
+    outcome = run("info", filled)
+    assert 'class "left" has lost its last entry' in outcome.stderr
+    info = run("info", filled, "--json").document
+    assert info["emptied_classes"] == ["left"]
+    assert info["kept inputs"] == f"{info['entries']} of at most 80"
+    for name in ("entries.npy", "inputs.npy", "lock"):
+        assert info["bytes_by_formula"][name] == (filled / name).stat().st_size
+        assert 0 <= info["bytes"][name] - info["bytes_by_formula"][name] < 4096
+    raw = bytearray((filled / "entries.npy").read_bytes())
+    for slot in np.flatnonzero(np.load(filled / "entries.npy")["sequence"])[:2]:
+        raw[4096 + slot * np.load(filled / "entries.npy").itemsize + 30] ^= 1
+    (filled / "entries.npy").write_bytes(raw)
+    assert run("info", filled, "--json").document["damaged slots"] == 2
+    assert "2 slots are damaged" in run("info", filled).stderr
+
+
 def test_backup_and_restore_move_a_store_to_another_device(run: Run, filled: Path, tiny: Path, tiny_next: Path) -> None:
     backup, other = filled.with_name("me.backup"), filled.with_name("other.store")
     assert run("backup", filled, backup, "--json").document["entries"] == 60

@@ -471,3 +471,18 @@ def test_a_copied_folder_is_a_store_of_its_own(create: Creator, tmp_path: Path) 
         add(store, ["run"])
         with Datastore.open(tmp_path / "copy", model=model()) as copy:
             assert sequences_by_age(copy) == [1]
+
+
+def test_a_class_that_lost_its_last_entry_is_remembered_until_it_has_one_again(create: Creator) -> None:
+    with create(capacity=3) as store:
+        add(store, ["run", "sit", "sit"])
+        add(store, ["sit"])
+        assert store.emptied == ("run",)
+    with Datastore.open(store.folder) as again:
+        assert again.emptied == ("run",)
+        again.forget(label="sit")
+        assert again.emptied == ("run", "sit")
+        add(again, ["run"])
+        assert again.emptied == ("sit",)
+    with Datastore.open(store.folder, read_only=True) as reader:
+        assert reader.emptied == ("sit",)

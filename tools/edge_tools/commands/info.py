@@ -4,9 +4,11 @@ from collections import Counter
 from dataclasses import dataclass
 
 from edge_sdk import Datastore, Interpolation
+from edge_sdk.datastore import entries_bytes
+from edge_sdk.datastore.notices import LOCK_BYTES
 from edge_tools.commands.tune import interpolation_rows
 from edge_tools.options import DatastoreArgument, JsonOption
-from edge_tools.output import print_json, print_table, size
+from edge_tools.output import print_json, print_table, say, size
 from edge_tools.storage import disk_by_part
 
 EXAMPLE = "edge-sdk info me.store"
@@ -30,7 +32,7 @@ def info_command(datastore: DatastoreArgument, as_json: JsonOption = False) -> N
         parts = disk_by_part(store)
         counts = count_classes(store)
         settings = current_interpolation(store)
-        facts = {
+        facts: dict[str, object] = {
             "datastore": str(store.folder),
             "model fingerprint": store.manifest.fingerprint,
             "entries": len(store),
@@ -41,11 +43,17 @@ def info_command(datastore: DatastoreArgument, as_json: JsonOption = False) -> N
             "damaged slots": store.damaged,
             "index": "exact",
         }
+        formula = formula_bytes(store)
+        emptied = store.emptied
+        kept = store.kept_inputs
+        if kept is not None:
+            facts["kept inputs"] = f"{len(kept)} of at most {kept.spec.slots}"
     if as_json:
         classes = {
             each.label: {"entries": each.entries, "youngest": each.youngest, "oldest": each.oldest} for each in counts
         }
-        print_json({**facts, "interpolation": settings.to_mapping(), "classes": classes, "bytes": parts})
+        document = {**facts, "interpolation": settings.to_mapping(), "classes": classes, "bytes": parts}
+        print_json({**document, "bytes_by_formula": formula, "emptied_classes": list(emptied)})
         return
     print_table("Datastore", ("", ""), [(name, str(value)) for name, value in facts.items()])
     print_table("Interpolation", ("setting", "value"), interpolation_rows(settings))
@@ -54,7 +62,24 @@ def info_command(datastore: DatastoreArgument, as_json: JsonOption = False) -> N
         ("label", "entries", "youngest", "oldest"),
         [(each.label, each.entries, _age(each.youngest), _age(each.oldest)) for each in counts],
     )
-    print_table("Bytes on disk", ("part", "bytes", ""), [(name, count, size(count)) for name, count in parts.items()])
+    print_table(
+        "Bytes on disk",
+        ("part", "bytes", "", "by formula"),
+        [(name, count, size(count), str(formula.get(name, "-"))) for name, count in parts.items()],
+    )
+    for name in emptied:
+        say(f'warning: class "{name}" has lost its last entry; label some anew, or use policy balanced')
+    if facts["damaged slots"]:
+        say(f"warning: {facts['damaged slots']} slots are damaged; each cost one entry, and is used again first")
+
+
+def formula_bytes(store: Datastore) -> dict[str, int]:
+    """What each file of fixed size must take, from the settings alone."""
+    manifest = store.manifest
+    size_of_entries = entries_bytes(manifest.dim, manifest.n_model_classes, manifest.dtype, capacity=manifest.capacity)
+    kept = store.kept_inputs
+    inputs = {} if kept is None else {"inputs.npy": kept.spec.n_bytes}
+    return {"entries.npy": size_of_entries, "lock": LOCK_BYTES, **inputs}
 
 
 def count_classes(store: Datastore) -> list[ClassCount]:
