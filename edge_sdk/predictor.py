@@ -6,7 +6,7 @@ blend. The encoder runs outside the lock; search, learn and tune hold the datast
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
@@ -18,12 +18,15 @@ from edge_sdk.datastore import Datastore
 from edge_sdk.digests import blake2b
 from edge_sdk.encoder import Encoded, Encoder, as_batch
 from edge_sdk.errors import ConfigError, DatastoreError, InputError
+from edge_sdk.experts import Experts
 from edge_sdk.first_load import check_first_load
-from edge_sdk.interpolation import Interpolation, blend, kernel_weights, knn_probabilities, tune_datastore, winners
+from edge_sdk.interpolation import Interpolation, blend, kernel_weights, tune_datastore, winners
+from edge_sdk.interpolation.settings import check_experts
 from edge_sdk.labels import normalise_labels
 from edge_sdk.model import ModelMetadata
 from edge_sdk.near_copies import far_enough
-from edge_sdk.neighbors import ExactIndex, Index
+from edge_sdk.neighbors import ExactIndex, Index, Neighbors
+from edge_sdk.record import Record
 from edge_sdk.session import SessionSettings
 
 DEFAULT_CAPACITY = 1000
@@ -44,6 +47,9 @@ class Distributions(NamedTuple):
     classes: tuple[str, ...]
     """The columns' labels."""
 
+    novelty: np.ndarray | None = None
+    """float64 (n,), see `Prediction.novelty`; None unless asked for, and while nothing was tuned."""
+
 
 class Learnt(NamedTuple):
     """What `learn` stored."""
@@ -59,6 +65,9 @@ class Learnt(NamedTuple):
 
     rows: np.ndarray
     """int (n_stored,), which rows of the input were stored, ascending."""
+
+    drifted: bool = False
+    """Whether these inputs completed the evidence that the user has changed (`online=True`; see `Predictor.record`)."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +112,11 @@ class Prediction:
     voters: tuple[Voter, ...]
     """Nearest first."""
 
+    novelty: float | None = None
+    """How unlike the entries the input is, in [0, 1]: of inputs that are like them, 1 in 100 scores above 0.99. None
+    while
+    nothing was tuned."""
+
 
 class Predictor:
     """A model file and a datastore, ready to predict and to learn.
@@ -112,7 +126,15 @@ class Predictor:
     """
 
     def __init__(
-        self, encoder: Encoder, datastore: Datastore, index: Index, *, interpolation: Interpolation | None = None
+        self,
+        encoder: Encoder,
+        datastore: Datastore,
+        index: Index,
+        *,
+        interpolation: Interpolation | None = None,
+        experts: str | None = None,
+        online: bool = False,
+        forget_on_drift: bool = False,
     ) -> None:
         """Put the parts together; most users call `Predictor.open`.
 
@@ -121,13 +143,21 @@ class Predictor:
             datastore: opened for the same model.
             index: search over that datastore.
             interpolation: settings that stand instead of the datastore's own and are never tuned.
+            experts: see `open`; so are the others.
         """
         self._encoder = encoder
         self._datastore = datastore
         self._index = index
+        self._experts = Experts(datastore, index)
         self._compressed = CompressedMemory(datastore)
         self._fixed = interpolation
+        self._wanted_experts = experts
+        self._forget_on_drift = forget_on_drift
+        self._parsed: tuple[object, Interpolation] | None = None
         self._lock = datastore.lock
+        self._record: Record | None = None
+        if online:
+            self._record = Record.of(datastore) or Record.start(self.interpolation)
 
     @classmethod
     def open(
@@ -141,6 +171,9 @@ class Predictor:
         allow_new_classes: bool = False,
         read_only: bool = False,
         interpolation_weight: float | None = None,
+        experts: str | None = None,
+        online: bool = False,
+        forget_on_drift: bool = False,
         threads: int | None = None,
         session: SessionSettings | None = None,
     ) -> "Predictor":
@@ -155,6 +188,11 @@ class Predictor:
             allow_new_classes: accept labels that the model does not know, in a new datastore.
             read_only: never write; the folder must exist.
             interpolation_weight: λ_m to use instead of the datastore's own; in [0, 1].
+            experts: what answers from memory once tuned: "knn", the neighbours (the paper), or "knn+head", mixed with a
+                head in closed form. Default: what the datastore was tuned with, "knn" at first.
+            online: learn λ_m from every input of `learn`, predicted before it is stored, and watch for drift
+                (`record`).
+            forget_on_drift: when a drift is signalled, forget the entries from before it and tune; needs `online`.
             threads: threads of one run of the model; default: the processors this process may use, at most 4.
             session: how the model is run; default: `SessionSettings()`.
 
@@ -164,6 +202,9 @@ class Predictor:
             ConfigError: a setting is out of range, or not what the existing datastore has.
         """
         fixed = None if interpolation_weight is None else Interpolation(interpolation_weight, chosen_by="user")
+        _check_online(online, forget_on_drift, read_only, fixed)
+        if experts is not None:
+            check_experts(experts)
         encoder = Encoder.open(model, threads=threads, session=session)
         store = _open_datastore(
             Path(datastore),
@@ -175,7 +216,15 @@ class Predictor:
             read_only=read_only,
         )
         check_first_load(encoder, store)
-        return cls(encoder, store, ExactIndex(store), interpolation=fixed)
+        return cls(
+            encoder,
+            store,
+            ExactIndex(store),
+            interpolation=fixed,
+            experts=experts,
+            online=online,
+            forget_on_drift=forget_on_drift,
+        )
 
     @property
     def metadata(self) -> ModelMetadata:
@@ -205,20 +254,26 @@ class Predictor:
     @property
     def interpolation(self) -> Interpolation:
         """The blend's settings in force now."""
-        stored = self._datastore.interpolation
         with self._lock:
             is_compressed = self._compressed.refresh()
-        if is_compressed:
-            settings = self._compressed.interpolation
-        elif stored is None:
-            settings = Interpolation.untuned(len(self._datastore))
-        else:
-            settings = Interpolation.from_mapping(stored)
+        settings = self._compressed.interpolation if is_compressed else self._stored_interpolation()
         if self._fixed is not None:
-            return Interpolation(
-                self._fixed.interpolation_weight, settings.kernel, settings.bandwidth, settings.k, chosen_by="user"
-            )
-        return settings
+            return replace(settings, interpolation_weight=self._fixed.interpolation_weight, chosen_by="user")
+        return settings if self._record is None else self._record.in_force(settings)
+
+    @property
+    def record(self) -> Record | None:
+        """How good the predictions were, each made before its input was learnt; None without `online=True`."""
+        return self._record
+
+    def _stored_interpolation(self) -> Interpolation:
+        """The datastore's own settings; parsed once, because every prediction asks."""
+        stored = self._datastore.manifest.interpolation
+        if stored is None:
+            return Interpolation.untuned(len(self._datastore))
+        if self._parsed is None or self._parsed[0] is not stored:
+            self._parsed = stored, Interpolation.from_mapping(stored)
+        return self._parsed[1]
 
     def predict(self, x: object) -> str | np.ndarray:
         """The most probable label.
@@ -254,16 +309,17 @@ class Predictor:
         probabilities = self._distributions(self._encoder.encode(batch)).blended.astype(np.float32, copy=False)
         return probabilities[0] if is_sample else probabilities
 
-    def distributions(self, x: object) -> Distributions:
+    def distributions(self, x: object, *, novelty: bool = False) -> Distributions:
         """The blend and the global model's own answer, for comparing the two.
 
         Args:
             x: one sample of the model's input shape (a batch of one), or a batch of them.
+            novelty: also tell how unlike the entries each input is, even at λ_m = 0.
 
         Raises:
             InputError: wrong shape or dtype, or a non-finite value.
         """
-        return self._distributions(self._encoder.encode(as_batch(x, self.metadata.input)[0]))
+        return self._distributions(self._encoder.encode(as_batch(x, self.metadata.input)[0]), novelty=novelty)
 
     def learn(
         self,
@@ -327,6 +383,7 @@ class Predictor:
             DatastoreError: read-only, or locked by another process. Nothing was removed.
         """
         with self._lock:
+            self._experts.drop_head()
             return self._datastore.forget(sequences=sequences, label=label, before=before)
 
     def tune(self) -> Interpolation:
@@ -342,12 +399,16 @@ class Predictor:
         with self._lock:
             if self._compressed.refresh():
                 return self._compressed.tune()
-            return tune_datastore(self._datastore, self._index)
+            return tune_datastore(self._datastore, self._index, experts=self._wanted_experts)
 
     def close(self) -> None:
-        """Close the datastore; nothing is pending."""
+        """Save the record of `online=True` and close the datastore; nothing is pending."""
         with self._lock:
-            self._datastore.close()
+            try:
+                if self._record is not None:
+                    self._record.save(self._datastore, self._stored_interpolation())
+            finally:
+                self._datastore.close()
 
     def __enter__(self) -> "Predictor":
         """Itself."""
@@ -359,27 +420,32 @@ class Predictor:
         """Close."""
         self.close()
 
-    def _distributions(self, encoded: Encoded) -> Distributions:
+    def _distributions(self, encoded: Encoded, *, novelty: bool = False) -> Distributions:
         with self._lock:
             self._datastore.refresh()
             settings = self.interpolation
             classes = self._datastore.classes
             global_probabilities = self.with_new_classes(encoded.probabilities)
-            if settings.interpolation_weight == 0.0 or self._is_empty() or len(global_probabilities) == 0:
+            weight = settings.interpolation_weight
+            if (weight == 0.0 and not novelty) or self._is_empty() or len(global_probabilities) == 0:
                 return Distributions(global_probabilities, global_probabilities, classes)
-            if len(self._compressed):
-                knn = self._compressed.probabilities(encoded.embeddings, len(classes))
-            else:
-                neighbors = self._index.search(encoded.embeddings, settings.k)
-                knn = knn_probabilities(
-                    neighbors.labels,
-                    neighbors.distances,
-                    len(classes),
-                    kernel=settings.kernel,
-                    bandwidth=settings.bandwidth,
-                )
-            blended = blend(global_probabilities, knn, interpolation_weight=settings.interpolation_weight)
-            return Distributions(blended, global_probabilities, classes)
+            local, nearest = self._local(encoded.embeddings, global_probabilities, settings)
+            blended = global_probabilities
+            if weight > 0.0:
+                blended = blend(global_probabilities, local, interpolation_weight=weight)
+            scores = None
+            if novelty and settings.novelty is not None and nearest is not None:
+                scores = settings.novelty.scores(nearest)
+            return Distributions(blended, global_probabilities, classes, scores)
+
+    def _local(
+        self, embeddings: np.ndarray, global_probabilities: np.ndarray, settings: Interpolation
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """What the memory says, (n, n_classes), and each row's nearest distance (None: compressed)."""
+        if len(self._compressed):
+            return self._compressed.probabilities(embeddings, global_probabilities.shape[1]), None
+        answer = self._experts.answer(embeddings, global_probabilities, settings)
+        return answer.probabilities, answer.neighbors.distances[:, 0]
 
     def _is_empty(self) -> bool:
         """Whether nothing is remembered, neither as entries nor in prototypes; after a refresh."""
@@ -414,8 +480,9 @@ class Predictor:
                     min_distance=min_distance,
                 )
             ]
-            sequences = np.zeros(0, np.uint64)
+            sequences, drifted = np.zeros(0, np.uint64), False
             if len(keep):
+                judged = self._judged(encoded, labels, keep)
                 self._datastore.keep(sources[keep], batch[keep], sync=sync)
                 sequences = self._datastore.add(
                     encoded.embeddings[keep],
@@ -424,9 +491,39 @@ class Predictor:
                     sources=sources[keep],
                     sync=sync,
                 )
+                drifted = self._record_judged(judged, sequences)
             if tune and self._tuning_is_due():
                 self.tune()
-        return Learnt(sequences, len(batch) - len(new), len(new) - len(keep), keep)
+        return Learnt(sequences, len(batch) - len(new), len(new) - len(keep), keep, drifted)
+
+    def _judged(
+        self, encoded: Encoded, labels: list[str], keep: np.ndarray
+    ) -> tuple[np.ndarray | None, np.ndarray, np.ndarray] | None:
+        """What memory and global model say about inputs that are about to be stored, and their class ids; for the
+        record.
+        """
+        if self._record is None:
+            return None
+        global_probabilities = self.with_new_classes(encoded.probabilities[keep])
+        column = {name: number for number, name in enumerate(self._datastore.classes)}
+        class_ids = np.array([column.get(labels[row], -1) for row in keep], np.intp)
+        if self._is_empty():
+            return None, global_probabilities, class_ids
+        local, _ = self._local(encoded.embeddings[keep], global_probabilities, self.interpolation)
+        return local, global_probabilities, class_ids
+
+    def _record_judged(
+        self, judged: tuple[np.ndarray | None, np.ndarray, np.ndarray] | None, sequences: np.ndarray
+    ) -> bool:
+        """Put what was judged into the record, now that it is stored; on a drift forget if asked to."""
+        if self._record is None or judged is None:
+            return False
+        drifted = self._record.judge(*judged, sequences.tolist())
+        self._record.save_when_due(self._datastore, self._stored_interpolation())
+        if drifted and self._forget_on_drift:
+            self.forget(before=self._record.drift.changed_at)
+            self.tune()
+        return drifted
 
     def _new_rows(self, sources: np.ndarray, labels: list[str]) -> np.ndarray:
         """Rows whose (input, label) is neither stored nor earlier in the same batch."""
@@ -445,7 +542,7 @@ class Predictor:
         settings = self.interpolation
         if settings.chosen_by == "user" or self._datastore.read_only or len(self._compressed):
             return False
-        tuned_at = settings.n_entries if settings.chosen_by == "leave-one-out" else 0
+        tuned_at = settings.n_entries if settings.evidence else 0
         return len(self._datastore) >= max(FEWEST_TO_TUNE, 2 * tuned_at)
 
     def _explain_encoded(self, encoded: Encoded) -> Prediction:
@@ -456,11 +553,17 @@ class Predictor:
         weight = 0.0 if self._is_empty() else settings.interpolation_weight
         knn = np.zeros((1, n_classes))
         voters: tuple[Voter, ...] = ()
+        blended, novelty = global_probabilities, None
         if weight > 0.0:
-            knn, voters = self._vote(encoded.embeddings, settings, n_classes)
-            blended = blend(global_probabilities, knn, interpolation_weight=weight)
-        else:
-            blended = global_probabilities
+            if len(self._compressed):
+                knn, voters = self._vote_compressed(encoded.embeddings, n_classes)
+                local = knn
+            else:
+                answer = self._experts.answer(encoded.embeddings, global_probabilities, settings)
+                local, knn, voters = answer.probabilities, answer.knn, self._voters(answer.neighbors, settings)
+                if settings.novelty is not None:
+                    novelty = float(settings.novelty.scores(answer.neighbors.distances[:, 0])[0])
+            blended = blend(global_probabilities, local, interpolation_weight=weight)
         best = int(winners(blended, global_probabilities)[0])
         return Prediction(
             label=self.classes[best],
@@ -471,21 +574,14 @@ class Predictor:
             interpolation_weight=weight,
             source={0.0: "global", 1.0: "knn"}.get(weight, "blend"),
             voters=voters,
+            novelty=novelty,
         )
 
-    def _vote(
-        self, embedding: np.ndarray, settings: Interpolation, n_classes: int
-    ) -> tuple[np.ndarray, tuple[Voter, ...]]:
-        """p_knn (1, n_classes) and who voted."""
-        if len(self._compressed):
-            return self._vote_compressed(embedding, n_classes)
-        neighbors = self._index.search(embedding, settings.k)
-        knn = knn_probabilities(
-            neighbors.labels, neighbors.distances, n_classes, kernel=settings.kernel, bandwidth=settings.bandwidth
-        )
+    def _voters(self, neighbors: Neighbors, settings: Interpolation) -> tuple[Voter, ...]:
+        """Who voted for one input, nearest first."""
         weights = kernel_weights(neighbors.distances, kernel=settings.kernel, bandwidth=settings.bandwidth)[0]
         newest = int(self._datastore.table.sequences.max())
-        return knn, tuple(
+        return tuple(
             Voter(int(sequence), self.classes[label], float(distance), newest - int(sequence), float(share))
             for sequence, label, distance, share in zip(
                 neighbors.sequences[0],
@@ -507,6 +603,20 @@ class Predictor:
             age = newest - sequence if sequence else -1
             voters.append(Voter(sequence, self.classes[memory.label_of(number)], float(distance), age, float(share)))
         return memory.probabilities(embedding, n_classes), tuple(voters)
+
+
+def _check_online(online: bool, forget_on_drift: bool, read_only: bool, fixed: Interpolation | None) -> None:
+    """Whether the settings of learning online go together.
+
+    Raises:
+        ConfigError: they do not.
+    """
+    if forget_on_drift and not online:
+        raise ConfigError("forget_on_drift needs online=True, which is what notices a drift")
+    if online and read_only:
+        raise ConfigError("online=True learns and saves λ_m; open the datastore without read_only")
+    if online and fixed is not None:
+        raise ConfigError("give either online=True or an interpolation weight, not both")
 
 
 def source_digest(sample: np.ndarray) -> int:

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -219,3 +220,97 @@ def test_interpolation_weight_out_of_range_is_refused(model: Path, tmp_path: Pat
         Predictor.open(model, datastore=tmp_path / "me.store", interpolation_weight=1.1)
     assert not (tmp_path / "me.store").exists()
     assert Interpolation(1.0).interpolation_weight == 1.0
+
+
+def learn_opposites(predictor: Predictor, n: int, *, seed: int = 0, swapped: bool = False) -> list[bool]:
+    """Learn n inputs one by one whose labels the model gets wrong; whether each completed a drift."""
+    drifted = []
+    for x in np.random.default_rng(seed).standard_normal((n, 2)):
+        label = "left" if (x[1] > 0) != swapped else "up"
+        drifted.append(predictor.learn(x, label, sync=False).drifted)
+    return drifted
+
+
+def test_online_weight_rises_with_what_the_memory_gets_right_and_is_the_next_process_s(
+    model: Path, tmp_path: Path
+) -> None:
+    with Predictor.open(model, datastore=tmp_path / "me.store", online=True) as predictor:
+        learn_opposites(predictor, 150)
+        assert predictor.record is not None
+        weight = predictor.interpolation.interpolation_weight
+        assert weight > 0.8
+        global_accuracy, personalised_accuracy = predictor.record.weight.accuracies()
+        assert personalised_accuracy > global_accuracy + 0.3
+    with Predictor.open(model, datastore=tmp_path / "me.store", read_only=True) as predictor:
+        assert predictor.record is None
+        assert predictor.interpolation.interpolation_weight == weight
+        assert predictor.interpolation.chosen_by == "online"
+    with Predictor.open(model, datastore=tmp_path / "me.store", online=True) as predictor:
+        assert predictor.record is not None
+        assert predictor.record.weight.seen == 150
+
+
+@pytest.mark.parametrize("forget_on_drift", [False, True])
+def test_a_user_who_changes_is_noticed_and_on_request_the_past_forgotten(
+    model: Path, tmp_path: Path, forget_on_drift: bool
+) -> None:
+    with Predictor.open(
+        model, datastore=tmp_path / "me.store", online=True, forget_on_drift=forget_on_drift
+    ) as predictor:
+        assert not any(learn_opposites(predictor, 300))
+        drifted = learn_opposites(predictor, 100, seed=1, swapped=True)
+        assert drifted.count(True) == 1
+        assert predictor.record is not None
+        assert 295 <= predictor.record.drift.changed_at <= 310
+        oldest = int(predictor.datastore.table.sequences[predictor.datastore.table.order[0]])
+        assert oldest == (predictor.record.drift.changed_at if forget_on_drift else 1)
+
+
+def test_a_refused_input_leaves_the_record_as_it_was(model: Path, tmp_path: Path) -> None:
+    with Predictor.open(model, datastore=tmp_path / "me.store", online=True, capacity=3, policy="fixed") as predictor:
+        learn_opposites(predictor, 3)
+        with pytest.raises(DatastoreError, match="full"):
+            predictor.learn([0.5, 0.5], "left")
+        assert predictor.record is not None
+        assert predictor.record.weight.seen == 3
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"forget_on_drift": True},
+        {"online": True, "interpolation_weight": 0.5},
+        {"online": True, "read_only": True},
+        {"experts": "oracle"},
+    ],
+)
+def test_settings_that_do_not_go_together_are_refused(model: Path, tmp_path: Path, settings: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        Predictor.open(model, datastore=tmp_path / "me.store", **settings)
+    assert not (tmp_path / "me.store").exists()
+
+
+def test_novelty_tells_what_is_like_the_entries_from_what_is_not(model: Path, tmp_path: Path) -> None:
+    with Predictor.open(model, datastore=tmp_path / "me.store") as predictor:
+        random = np.random.default_rng(0)
+        assert predictor.distributions([0.0, 0.0], novelty=True).novelty is None
+        predictor.learn(random.standard_normal((300, 2)), ["up"] * 300)
+        predictor.tune()
+        known = predictor.distributions(random.standard_normal((300, 2)), novelty=True).novelty
+        assert known is not None
+        assert (known > 0.95).mean() < 0.15
+        assert predictor.distributions([40.0, 40.0], novelty=True).novelty == [1.0]
+        assert predictor.distributions([0.0, 0.0]).novelty is None
+    with Predictor.open(model, datastore=tmp_path / "me.store", interpolation_weight=0.5) as predictor:
+        assert predictor.explain([40.0, 40.0]).novelty == 1.0
+
+
+def test_head_answers_once_tuned_with_it(model: Path, tmp_path: Path) -> None:
+    x = np.random.default_rng(0).standard_normal((80, 2))
+    y = np.where(x[:, 1] > 0, "left", "up")
+    with Predictor.open(model, datastore=tmp_path / "me.store", experts="knn+head") as predictor:
+        predictor.learn(x, y)
+        assert predictor.interpolation.experts == "knn+head"
+        assert predictor.interpolation.head is not None
+        assert (predictor.predict(x) == y).mean() > 0.9
+        np.testing.assert_allclose(predictor.explain(x[0]).probabilities, predictor.predict_proba(x[0]), atol=1e-6)
