@@ -1,9 +1,9 @@
-"""The self-check at a model file's first load on this machine: a wrong kernel is a warning today, not strange neighbours
-in a month.
+"""The self-check at a model file's first load on a machine: a wrong kernel warns today,
+not by strange neighbours later.
 
-It costs two runs of the model, so it is not made at every start: what passed, with which onnxruntime on which processor, is
-noted in the datastore's `index/` folder, which anybody may delete. An upgrade or a card that moves to another board is
-checked again.
+It costs two runs of the model, so it is not made at every start: what passed, with which onnxruntime on which
+processor, is noted in the datastore's `index/` folder, which anybody may delete. An upgrade, or a card that moves to
+another board, is checked again.
 """
 
 import logging

@@ -1,7 +1,7 @@
 """SessionSettings: how a model file is run, chosen for a small board.
 
-Every default stands beside what it was measured to be worth (docs/footprint.md has the commands). They are in one frozen
-object, so that an application which knows better says so once, to `Encoder.open` or `Predictor.open`.
+Every default stands beside what it was measured to be worth (docs/footprint.md has the commands). They are in one
+frozen object, so that an application which knows better says so once, to `Encoder.open` or `Predictor.open`.
 """
 
 import os
@@ -25,7 +25,8 @@ class SessionSettings:
 
     threads: int = 0
     """Of one run of the model; 0: the processors this process may use, at most 4. Counted from the allowed set and not
-    from the machine: onnxruntime's own default pins a thread to every core, which fails in a container that has fewer."""
+    from the machine: onnxruntime's own default pins a thread to every core, which fails in a container that has
+    fewer."""
 
     spinning: bool = False
     """Whether idle threads wait in a loop. MobileNetV2 with two threads takes 7.0 ms without and 6.3 with it, but 14
@@ -36,8 +37,8 @@ class SessionSettings:
     takes a tenth more processor time."""
 
     memory_pattern: bool = False
-    """Whether buffers are planned anew for every batch size. It costs MobileNetV2 1 to 2 MB and gains nothing that can be
-    measured; with the batch sizes of real callers there would be one plan for each."""
+    """Whether buffers are planned anew for every batch size. It costs MobileNetV2 1 to 2 MB and gains nothing that
+    can be measured; with the batch sizes of real callers there would be one plan for each."""
 
     most_rows: int = 0
     """Rows of one run, at least 1; 0: as many as 128 KB of input hold, at most 32. Activations grow with the rows: 32

@@ -1,6 +1,8 @@
-"""Bytes on disk, by part, as the file system counts them."""
+"""Bytes of a datastore: on disk by part, as the file system counts them, and of its slot table in RAM."""
 
 from pathlib import Path
+
+import numpy as np
 
 from edge_sdk import Datastore
 
@@ -16,3 +18,10 @@ def allocated_bytes(path: Path) -> int:
     if path.is_dir():
         return sum(allocated_bytes(entry) for entry in path.iterdir())
     return path.stat().st_blocks * 512  # st_blocks counts units of 512 bytes on every Linux file system
+
+
+def table_bytes(store: Datastore) -> int:
+    """Bytes of every array of the slot table, the age order included."""
+    table = store.table
+    _ = table.order  # made when first asked for
+    return sum(value.nbytes for value in vars(table).values() if isinstance(value, np.ndarray))

@@ -1,0 +1,130 @@
+"""`edge-sdk profile`: its figures against the real thing, its formulas against stores of many shapes, its budgets."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edge_sdk import ConfigError, Datastore, InputSpec, ModelMetadata
+from edge_sdk.neighbors import ExactIndex
+from edge_tools import formulas
+from edge_tools.budgets import Budget, parse_bytes, parse_milliseconds
+from edge_tools.storage import table_bytes
+
+
+@pytest.fixture(scope="module")
+def watch(repository: Path) -> Path:
+    return repository / "examples" / "watch"
+
+
+@pytest.fixture(scope="module")
+def store(watch: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("profile") / "me.store"
+    learn = watch / "users" / "1603" / "learn.npz"
+    edge_sdk("ingest", learn, "--model", watch / "watch.onnx", "--datastore", folder)
+    return folder
+
+
+def edge_sdk(*words: object, code: int = 0) -> subprocess.CompletedProcess[str]:
+    """Run a command as a user does."""
+    command = [sys.executable, "-m", "edge_tools", *(str(word) for word in words)]
+    finished = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert finished.returncode == code, finished.stderr
+    return finished
+
+
+def profile(*words: object, code: int = 0) -> Any:
+    return json.loads(edge_sdk("profile", *words, "--repeats", "10", "--json", code=code).stdout)
+
+
+def test_every_step_of_a_device_is_measured(watch: Path, store: Path) -> None:
+    found = profile(watch / "watch.onnx", "--datastore", store)
+    names = [step["name"] for step in found["memory"]]
+    assert names[0] == "interpreter"
+    assert names[-3:] == ["datastore opened", "first prediction", "1000 predictions"]
+    peaks = [step["peak"] for step in found["memory"]]
+    assert peaks == sorted(peaks)
+    assert all(step["anonymous"] <= step["resident"] <= step["peak"] for step in found["memory"])
+    assert 0 < found["start_up_ms"] < found["memory"][-1]["milliseconds"]
+    assert set(found["latency_ms"]) == {"encode", "search", "blend", "predict", "learn"}
+    assert found["recall"]["recall"] == 1.0
+    assert found["disk_bytes"]["total"] == sum(
+        found["disk_bytes"][name] for name in found["disk_bytes"] if name not in ("total", "model file")
+    )
+
+
+def test_profiling_leaves_the_datastore_and_its_neighbourhood_alone(watch: Path, store: Path) -> None:
+    before = (store / "entries.npy").read_bytes()
+    profile(watch / "watch.onnx", "--datastore", store)
+    assert (store / "entries.npy").read_bytes() == before
+    assert [path.name for path in store.parent.iterdir()] == [store.name]
+
+
+def test_a_model_file_alone_is_profiled_too(watch: Path) -> None:
+    found = profile(watch / "watch.onnx", "--capacity", 500)
+    assert set(found["latency_ms"]) == {"encode"}
+    assert found["predicted"]["slot_bytes"] == 320
+    assert found["index"] is None
+
+
+def test_a_budget_that_is_not_met_is_exit_code_3(watch: Path, store: Path) -> None:
+    at = (watch / "watch.onnx", "--datastore", store)
+    limits = ("--budget-ram", "1GB", "--budget-disk", "20MB", "--budget-latency", "60s")
+    assert all(budget["met"] for budget in profile(*at, *limits)["budgets"])
+    found = profile(*at, "--capacity", 100_000, *limits, code=3)
+    assert [(budget["name"], budget["met"]) for budget in found["budgets"]] == [
+        ("ram", True),
+        ("disk", False),
+        ("latency", True),
+    ]
+    assert found["total_disk_bytes"] > found["predicted"]["entries_bytes"] > 20 << 20
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
+@pytest.mark.parametrize(("capacity", "dim", "n_classes"), [(1, 1, 2), (300, 64, 18), (1000, 40, 300)])
+def test_the_formulas_agree_with_a_full_store(
+    tmp_path: Path, capacity: int, dim: int, n_classes: int, dtype: str
+) -> None:
+    model = ModelMetadata(
+        classes=tuple(str(number) for number in range(n_classes)),
+        input=InputSpec(name="input", shape=(dim,)),
+        dim=dim,
+        fingerprint="f" * 64,
+        graph_crc32=0,
+    )
+    random = np.random.default_rng(0)
+    with Datastore.create(tmp_path / "me.store", model=model, capacity=capacity, dtype=dtype) as store:
+        embeddings = random.standard_normal((capacity, dim)).astype(np.float32)
+        probabilities = np.full((capacity, n_classes), 1 / n_classes, np.float32)
+        store.add(embeddings, ["1"] * capacity, probabilities, sync=False)
+        index = ExactIndex(store)
+        index.search(embeddings[:1], 1)
+        predicted = formulas.predict(
+            capacity, dim=dim, n_model_classes=n_classes, dtype=dtype, columns=index.describe()["columns"]
+        )
+        assert predicted.entries_bytes == (store.folder / "entries.npy").stat().st_size
+        assert predicted.table_bytes == table_bytes(store)
+        directions = index.ram_bytes - predicted.index_bytes
+        assert 0 <= directions <= 8 * dim * index.describe()["columns"]
+
+
+def test_budgets_are_read_as_people_write_them() -> None:
+    assert parse_bytes("64MB") == parse_bytes("64 mib") == parse_bytes(str(64 << 20)) == 64 << 20
+    assert parse_milliseconds("30ms") == parse_milliseconds("0.03 s") == parse_milliseconds("30") == 30
+    for wrong in ("", "much", "64 apples", "-1MB"):
+        with pytest.raises(ConfigError, match="a budget is"):
+            parse_bytes(wrong)
+
+
+def test_a_budget_says_what_it_needs() -> None:
+    assert str(Budget("ram", 1 << 20, 3 << 20, "bytes")) == "budget ram 1.0 MB: NOT met, needs 3.0 MB"
+
+
+def test_the_waterfall_is_a_picture(watch: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="drawing needs the plot extra")
+    edge_sdk("profile", watch / "watch.onnx", "--plot", tmp_path / "memory.svg", "--repeats", 10)
+    assert b"<svg" in (tmp_path / "memory.svg").read_bytes()
