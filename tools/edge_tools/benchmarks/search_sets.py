@@ -20,7 +20,7 @@ class SearchSet(NamedTuple):
     """Keys to store and queries to ask."""
 
     keys: np.ndarray
-    """float32 (n, dim)."""
+    """float32 (n, dim), values that float16 holds."""
 
     queries: np.ndarray
     """float32 (N_QUERIES, dim)."""
@@ -39,7 +39,8 @@ def load_set(name: str, n: int, dim: int, *, data: Path | None, cache: Path) -> 
     embeddings = SETS[name](n + N_QUERIES, dim, data, cache)
     if embeddings is None or embeddings.shape[1] != dim or len(embeddings) < n + N_QUERIES:
         return None
-    return SearchSet(embeddings[:n], embeddings[n : n + N_QUERIES])
+    keys = embeddings[:n].astype(np.float16).astype(np.float32)  # as a store keeps them, for every peer
+    return SearchSet(keys, embeddings[n : n + N_QUERIES])
 
 
 def low_rank(n: int, dim: int, data: Path | None = None, cache: Path | None = None, *, seed: int = 0) -> np.ndarray:

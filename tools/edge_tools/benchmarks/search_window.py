@@ -196,7 +196,7 @@ def run_window(scheme: str, n: int, dim: int, turnovers: float, *, block: int = 
     if module is not None and importlib.util.find_spec(module) is None:
         result.note = f"{module} is not installed"
         return result
-    stream = low_rank(n + _FRESH, dim)
+    stream = low_rank(n + _FRESH, dim).astype(np.float16).astype(np.float32)
     window, ring = make(stream[:n]), Ring(stream[:n])
     timed: dict[str, list[float]] = {"update": [], "query": [], "cycle": [], "ring": []}
     block_ratios: list[float] = []
@@ -234,7 +234,8 @@ def run_window(scheme: str, n: int, dim: int, turnovers: float, *, block: int = 
 
 def _entry(stream: np.ndarray, number: int) -> np.ndarray:
     """Entry `number` of an endless stream; a noise that depends on the number keeps repetitions apart."""
-    return np.asarray(stream[number % len(stream)] * np.float32(1.0 + 1e-3 * (number // len(stream))))
+    entry = stream[number % len(stream)] * np.float32(1.0 + 1e-3 * (number // len(stream)))
+    return np.asarray(entry.astype(np.float16).astype(np.float32))  # as a store keeps it
 
 
 def _query(stream: np.ndarray, number: int) -> np.ndarray:
