@@ -5,8 +5,9 @@
 
 from edge_sdk.datastore.kept_inputs import InputsSpec, KeptInputs
 from edge_sdk.datastore.manifest import POLICIES, Manifest
+from edge_sdk.datastore.reader import Block
 from edge_sdk.datastore.slots import DTYPES, HEADER_BYTES, entries_bytes, slot_bytes
-from edge_sdk.datastore.store import DEFAULT_LOCK_WAIT, Block, Datastore
+from edge_sdk.datastore.store import DEFAULT_LOCK_WAIT, Datastore
 from edge_sdk.datastore.table import SlotTable
 
 __all__ = [

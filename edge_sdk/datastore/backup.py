@@ -15,11 +15,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
+from edge_sdk.datastore.folder import check_model, fill_folder
 from edge_sdk.datastore.kept_inputs import INPUTS, InputsSpec
 from edge_sdk.datastore.manifest import MAX_MANIFEST_BYTES, Manifest
 from edge_sdk.datastore.slots import entries_bytes
 from edge_sdk.datastore.storage import ENTRIES, MANIFEST, Storage, sync_folder
-from edge_sdk.datastore.store import KEPT_INPUTS, Datastore, check_model, fill_folder
+from edge_sdk.datastore.store import KEPT_INPUTS, Datastore
 from edge_sdk.errors import DatastoreError
 from edge_sdk.model import ModelMetadata
 

@@ -16,10 +16,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from edge_sdk.datastore.folder import build_folder, remove_left_over
 from edge_sdk.datastore.kept_inputs import INPUTS, KeptInputs
 from edge_sdk.datastore.manifest import Manifest
 from edge_sdk.datastore.storage import sync_folder
-from edge_sdk.datastore.store import Datastore, build_folder
+from edge_sdk.datastore.store import Datastore
 from edge_sdk.errors import DatastoreError, InputError
 from edge_sdk.labels import unknown_label_message
 from edge_sdk.model import ModelMetadata
@@ -73,8 +74,7 @@ def rebuild(store: Datastore, model: ModelMetadata, encode: Encode, *, drop_miss
         slots = _with_inputs(store, kept, drop_missing=drop_missing)
         manifest = _new_manifest(store, model, slots)
         beside = store.folder.with_name(f".{store.folder.name}.{os.getpid()}.reembed")
-        for left in store.folder.parent.glob(f".{store.folder.name}.*.reembed"):
-            shutil.rmtree(left)
+        remove_left_over(store.folder)
         try:
             build_folder(beside, manifest)
             with Datastore.open(beside) as new:

@@ -8,38 +8,34 @@ entry some milliseconds before it is durable, but `add` returns only when it is.
 import json
 import logging
 import os
-import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 
+from edge_sdk.datastore.folder import build_folder, check_model
 from edge_sdk.datastore.kept_inputs import InputsSpec, KeptInputs
 from edge_sdk.datastore.manifest import MAX_CAPACITY, Manifest
-from edge_sdk.datastore.notices import LOCK_BYTES, MAGIC
 from edge_sdk.datastore.policies import check_room, slot_for_one, slots_for_many
+from edge_sdk.datastore.reader import DatastoreReader
 from edge_sdk.datastore.slots import (
     HEADER_BYTES,
     LEAST_SQUARE,
     MAX_SEQUENCE,
     MOST_SQUARE,
-    VALID,
     ScratchSlot,
     SlotLayout,
     as_bytes,
     check_embeddings,
     check_probabilities,
-    entries_bytes,
 )
-from edge_sdk.datastore.storage import ENTRIES, EXCLUSIVE, INDEX, LOCK, MANIFEST, PROTOTYPES, Storage, sync_folder
-from edge_sdk.datastore.table import SlotTable
+from edge_sdk.datastore.storage import ENTRIES, INDEX, LOCK, MANIFEST, PROTOTYPES, Storage
 from edge_sdk.datastore.view import BLOCK_BYTES, View
-from edge_sdk.errors import ConfigError, DatastoreError, DatastoreLockedError, InputError
+from edge_sdk.errors import ConfigError, DatastoreError, InputError
 from edge_sdk.labels import normalise_label, unknown_label_message
 from edge_sdk.model import ModelMetadata
 from edge_sdk.protonn import Prototypes
@@ -55,26 +51,7 @@ DEFAULT_LOCK_WAIT = 10.0
 """Seconds that a writer waits for another one."""
 
 
-class Block(NamedTuple):
-    """Some entries of a store, read in bulk."""
-
-    slots: np.ndarray
-    """int64 (m,), ascending."""
-
-    sequences: np.ndarray
-    """uint64 (m,)."""
-
-    labels: np.ndarray
-    """int32 (m,): class ids."""
-
-    embeddings: np.ndarray
-    """float32 (m, dim), dequantised."""
-
-    probabilities: np.ndarray
-    """float32 (m, n_classes): what the global model said."""
-
-
-class Datastore:
+class Datastore(DatastoreReader):
     """A bounded set of entries on disk; open it with `create` or `open`.
 
     Safe to share between threads: every method takes `lock`, a reentrant lock, which a caller holds around several
@@ -84,20 +61,11 @@ class Datastore:
     _storage_class: type[Storage] = Storage
 
     def __init__(self, view: View, *, lock_wait: float) -> None:
-        self.lock = threading.RLock()
-        """Held by every method; hold it around several reads that must belong together."""
-        self.lock_wait = lock_wait
-        """Seconds that a write waits for another process before `DatastoreLockedError`."""
-        self.folder = view.storage.folder
-        self._view = view
-        self._storage = view.storage
+        super().__init__(view, lock_wait=lock_wait)
         self._scratch = ScratchSlot(view.layout)
-        self._slot_bytes = view.layout.n_bytes
         self._least_square = view.layout.dim * LEAST_SQUARE
         self._is_writable = view.storage.writable
-        self._depth = 0
         self._is_synced = True
-        self._is_closed = False
         self._has_warned_small = False
         self._kept_inputs: KeptInputs | None = None
         self._emptied: set[str] = set()
@@ -202,166 +170,6 @@ class Datastore:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    # What it is
-
-    @property
-    def manifest(self) -> Manifest:
-        """The settings and durable facts, as of the last `refresh`."""
-        return self._view.manifest
-
-    @property
-    def dim(self) -> int:
-        """Width of an embedding."""
-        return self._view.manifest.dim
-
-    @property
-    def capacity(self) -> int:
-        """The most entries (`concatenate`: before it grows again)."""
-        return self._view.manifest.capacity
-
-    @property
-    def policy(self) -> str:
-        """What happens when it is full."""
-        return self._view.manifest.policy
-
-    @property
-    def dtype(self) -> str:
-        """Of the stored embeddings."""
-        return self._view.manifest.dtype
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """The model's classes, then new ones."""
-        return self._view.manifest.classes
-
-    @property
-    def n_model_classes(self) -> int:
-        """How many of `classes` the model knows."""
-        return self._view.manifest.n_model_classes
-
-    @property
-    def interpolation(self) -> dict[str, Any] | None:
-        """λ_m, kernel, bandwidth and k with how they were chosen; None: never chosen."""
-        chosen = self._view.manifest.interpolation
-        return None if chosen is None else dict(chosen)
-
-    @property
-    def read_only(self) -> bool:
-        """Whether this object refuses to write."""
-        return not self._storage.writable
-
-    @property
-    def damaged(self) -> int:
-        """Slots that are neither empty nor a whole entry; they are reused first."""
-        return int(np.count_nonzero(self._view.table.damaged))
-
-    @property
-    def table(self) -> SlotTable:
-        """Sequences, labels and sources by slot, as of the last `refresh`."""
-        return self._view.table
-
-    @property
-    def version(self) -> int:
-        """Grows with every slot change that this process has made or seen."""
-        return self._view.table.version
-
-    @property
-    def keys(self) -> np.ndarray:
-        """(capacity,) structured: the slots, mapped read-only. After reading rows, ask `overwritten`."""
-        return self._view.keys
-
-    def __len__(self) -> int:
-        return self._view.table.filled
-
-    # Reading
-
-    def refresh(self) -> bool:
-        """Notice what other processes wrote since the last call: entries, classes, interpolation, capacity.
-
-        Returns:
-            Whether anything changed. (What other threads did through this object is in `version` at once.)
-        """
-        if self._view.is_quiet():
-            return False
-        with self.lock:
-            self._check_open()
-            return self._view.refresh()
-
-    def changed_slots(self, since_version: int) -> np.ndarray | None:
-        """int32 (m,): slots that changed after that `version`; None: too many, look at all of them."""
-        with self.lock:
-            return self._view.table.changed_since(since_version)
-
-    def overwritten(self, slots: np.ndarray) -> bool:
-        """Whether another process may have changed one of `slots` since the last `refresh` (60 ns when nothing
-        happened).
-
-        For readers of `keys` and `embeddings`: read, then ask; on True, `refresh` and read again.
-        """
-        return self._view.overwritten(np.asarray(slots))
-
-    @contextmanager
-    def still(self) -> Iterator[None]:
-        """Keep writers of all processes out, for a reader that was overtaken again and again; up to date inside.
-
-        Raises:
-            DatastoreLockedError: a writer held the lock for longer than `lock_wait`.
-        """
-        with self.lock:
-            self._lock_files()
-            try:
-                self._catch_up()
-                yield
-            finally:
-                self._unlock_files()
-
-    def embeddings(self, slots: np.ndarray) -> np.ndarray:
-        """float32 (m, dim): a few entries' embeddings, from the map."""
-        rows = self._view.keys
-        embeddings: np.ndarray = rows["embedding"][slots].astype(np.float32)
-        if self.dtype == "int8":
-            embeddings *= rows["scale"][slots][:, None]
-        return embeddings
-
-    def probabilities(self, slots: np.ndarray) -> np.ndarray:
-        """float32 (m, n_classes): what the global model said about entries; 0 for classes it does not know."""
-        return self._view.layout.probabilities(self._view.keys[slots], len(self.classes))
-
-    def read_blocks(self, slots: np.ndarray | None = None, *, max_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
-        """All entries, or those in `slots`, in bounded blocks that are read by `pread` and checked.
-
-        An entry that changes while this runs is left out; `refresh` tells.
-
-        Args:
-            slots: int (m,), any order; None for all.
-            max_bytes: most bytes of slots in memory at once (one slot at least).
-        """
-        rows = max(1, min(max_bytes, BLOCK_BYTES) // self._slot_bytes)
-        wanted = np.flatnonzero(self.table.sequences) if slots is None else np.unique(slots)
-        while len(wanted):
-            first = int(wanted[0])
-            part = wanted[: np.searchsorted(wanted, first + rows)]
-            wanted = wanted[len(part) :]
-            with self.lock:
-                self._check_open()
-                ((_, block, states),) = self._view.checked_blocks(first, int(part[-1]) - first + 1)
-                at = part - first
-                keep = (states[at] == VALID) & (block["sequence"][at] == self.table.sequences[part])
-            part, block = part[keep], block[at[keep]]
-            layout = self._view.layout
-            yield Block(
-                slots=part.astype(np.int64),
-                sequences=block["sequence"],
-                labels=block["label"],
-                embeddings=layout.embeddings(block),
-                probabilities=layout.probabilities(block, len(self.classes)),
-            )
-
-    def find_sources(self, sources: Sequence[int] | np.ndarray) -> np.ndarray:
-        """int64 (m,): for each source the slot of an entry that came from it, -1 for none (and for source 0)."""
-        with self.lock:
-            return self._view.table.find_sources(sources)
 
     # Adding
 
@@ -910,45 +718,11 @@ class Datastore:
 
     # The write path
 
-    def _catch_up(self) -> None:
-        """`refresh` for a caller that holds the lock, so that what is in a slot now is final."""
-        if self._view.has_news():
-            self._view.refresh(locked=True)
-
-    def _check_open(self) -> None:
-        if self._is_closed:
-            raise DatastoreError(f"{self.folder}: the datastore was closed")
-
     def _check_writable(self) -> None:
         self._check_open()
         if not self._is_writable:
             reason = "it was opened read-only" if os.access(self.folder, os.W_OK) else "its folder is not writable"
             raise DatastoreError(f"{self.folder}: nothing can be learnt or forgotten here, {reason}; predictions go on")
-
-    def _lock_files(self) -> None:
-        """Take the lock between processes; the caller holds `lock`. May be nested."""
-        self._check_open()
-        if self._depth == 0:
-            view, storage = self._view, self._storage
-            if view.process != os.getpid():  # after a fork the lock would be shared with the parent
-                storage.reopen(LOCK)
-                view.take_process()
-            if time.monotonic() >= view.next_look:
-                view.look_at_files()
-            if not (storage.try_lock(EXCLUSIVE) or storage.lock(self.lock_wait)):
-                raise DatastoreLockedError(self._locked_message())
-        self._depth += 1
-
-    def _locked_message(self) -> str:
-        notices = self._view.notices
-        holder = self._storage.holder() or (notices.last_writer() if notices else None)
-        who = f"process {holder}" if holder else "another process"
-        return f"{self.folder}: {who} is writing, waited {self.lock_wait:g} s; try again, or allow a longer wait"
-
-    def _unlock_files(self) -> None:
-        self._depth -= 1
-        if self._depth == 0:
-            self._storage.unlock()
 
     def _tell(self, first_sequence: int, start: int, length: int) -> None:
         """Append the notice of a change that comes next."""
@@ -965,82 +739,6 @@ class Datastore:
         except DatastoreError:
             self._view.stale = True
             raise
-
-
-def build_folder(folder: Path, manifest: Manifest, *, storage_class: type[Storage] = Storage) -> None:
-    """Make the folder of an empty datastore, whole or not at all.
-
-    Raises:
-        DatastoreError: the folder exists, or the system refuses. Nothing is left behind.
-    """
-    layout = manifest.layout
-    size = entries_bytes(layout.dim, layout.n_model_classes, layout.dtype, capacity=manifest.capacity)
-
-    def write_entries(storage: Storage) -> None:
-        storage.create(ENTRIES)
-        storage.allocate(ENTRIES, size)
-        storage.write(ENTRIES, layout.header(manifest.capacity), 0)
-        storage.sync(ENTRIES)
-
-    fill_folder(folder, manifest, write_entries, storage_class=storage_class)
-
-
-def fill_folder(
-    folder: Path,
-    manifest: Manifest,
-    write_data: Callable[[Storage], None],
-    *,
-    storage_class: type[Storage] = Storage,
-) -> None:
-    """Make a datastore's folder, whole or not at all: filled beside, synced, then renamed.
-
-    Args:
-        folder: must not exist, its parent must.
-        manifest: of the new store.
-        write_data: makes and syncs the data files.
-        storage_class: of the system calls.
-
-    Raises:
-        DatastoreError: the folder exists, or the system refuses. Nothing is left behind, whatever is raised.
-    """
-    if folder.exists() or folder.is_symlink():
-        raise DatastoreError(f"{folder}: exists already; open it, or choose another folder")
-    beside = folder.with_name(f".{folder.name}.{os.getpid()}.{os.urandom(4).hex()}.new")
-    try:
-        beside.mkdir(mode=0o700)
-    except OSError as error:
-        raise DatastoreError(f"cannot create {folder}: {error.strerror}") from error
-    import shutil  # here, with the compressors that it loads: only a new folder needs it
-
-    storage = storage_class(beside, writable=True)
-    try:
-        write_data(storage)
-        storage.create(LOCK)
-        storage.write(LOCK, MAGIC.ljust(LOCK_BYTES, b"\0"), 0)
-        storage.sync(LOCK)
-        storage.replace(MANIFEST, manifest.to_json().encode())
-        try:
-            os.replace(beside, folder)
-        except OSError as error:
-            raise DatastoreError(f"cannot create {folder}: {error.strerror}") from error
-        sync_folder(folder.parent)
-    finally:
-        storage.close()
-        shutil.rmtree(beside, ignore_errors=True)
-
-
-def check_model(folder: Path, manifest: Manifest, model: ModelMetadata) -> None:
-    """Raises DatastoreError when the store's numbers mean nothing to this model."""
-    if manifest.fingerprint != model.fingerprint:
-        raise DatastoreError(
-            f"{folder}: made with another model (fingerprint {manifest.fingerprint[:12]}, "
-            f"this model file has {model.fingerprint[:12]}); "
-            "rebuild it with edge-sdk reembed, or use a new folder"
-        )
-    if manifest.dim != model.dim or manifest.classes[: manifest.n_model_classes] != tuple(model.classes):
-        raise DatastoreError(
-            f"{folder}: same fingerprint, but another dim or other classes than the model file; use a new folder"
-        )
 
 
 def _shape_message(embeddings: np.ndarray, labels: Sequence[str], probabilities: np.ndarray, layout: SlotLayout) -> str:

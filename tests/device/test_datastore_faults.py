@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_tools.faults.kills import run_kills
+from edge_tools.faults.kills import run_kills, run_rebuild_kills
 from edge_tools.faults.power_cuts import MUTATIONS, RecordingStorage, run_power_cuts
 from edge_tools.faults.sweep import run_sweep
 
@@ -17,6 +17,13 @@ def test_nothing_acknowledged_is_lost_by_kills(tmp_path: Path) -> None:
     report = run_kills(tmp_path, 36, seed=1)
     assert (report.kills, report.lost, report.unopenable) == (36, 0, 0)
     assert report.acknowledged > 0
+
+
+def test_a_killed_rebuild_leaves_the_old_store_or_the_whole_new_one(tmp_path: Path) -> None:
+    report = run_rebuild_kills(tmp_path, 24, seed=2)
+    assert (report.kills, report.lost, report.unopenable) == (24, 0, 0)
+    left = [path.name for path in tmp_path.iterdir() if path.name != "rebuilt.store"]
+    assert len(left) <= 2  # of the last kill; the next rebuild removes them
 
 
 def test_nothing_acknowledged_is_lost_by_power_cuts(tmp_path: Path) -> None:

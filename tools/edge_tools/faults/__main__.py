@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from edge_tools.faults.kills import run_kills
+from edge_tools.faults.kills import run_kills, run_rebuild_kills
 from edge_tools.faults.power_cuts import MUTATIONS, run_power_cuts
 from edge_tools.faults.sweep import run_sweep
 from edge_tools.output import say
@@ -35,6 +35,8 @@ def main() -> int:
             each.mkdir()
         kills = run_kills(kills_folder, options.kills, seed=options.seed)
         say(f"kills: {kills}")
+        rebuilds = run_rebuild_kills(kills_folder, max(1, options.kills // 10), seed=options.seed)
+        say(f"kills of a rebuild: {rebuilds}")
         cuts = run_power_cuts(cuts_folder, options.power_cuts, seed=options.seed)
         say(f"power cuts: {cuts}")
         sweep = run_sweep(folder / "sweep.store", stride=options.stride)
@@ -58,12 +60,22 @@ def main() -> int:
         "power_cut_lost": cuts.lost + cuts.unopenable,
         "damaged_files": sweep.damages,
         "damaged_files_wrong": len(sweep.wrong),
+        "rebuild_kills": rebuilds.kills,
+        "rebuild_lost": rebuilds.lost + rebuilds.unopenable,
         "acknowledged": kills.acknowledged,
         "damaged": kills.damaged + cuts.damaged,
         "mutations_lost": found,
     }
     sys.stdout.write(json.dumps(result) + "\n")
-    failures = (kills.lost, kills.unopenable, cuts.lost, cuts.unopenable, len(sweep.wrong))
+    failures = (
+        rebuilds.lost,
+        rebuilds.unopenable,
+        kills.lost,
+        kills.unopenable,
+        cuts.lost,
+        cuts.unopenable,
+        len(sweep.wrong),
+    )
     is_good = not any(failures) and all(found.values())
     return 0 if is_good else BUDGET_EXIT
 

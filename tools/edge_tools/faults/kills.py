@@ -11,16 +11,30 @@ import shutil
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+
 from edge_sdk.datastore import Datastore
+from edge_sdk.datastore.rebuild import rebuild
 from edge_sdk.errors import EdgeSDKError
-from edge_tools.faults.oracle import DTYPES, MODEL, POLICIES, Oracle, wrong_entries
+from edge_sdk.model import ModelMetadata
+from edge_tools.faults.oracle import (
+    DTYPES,
+    MODEL,
+    POLICIES,
+    Oracle,
+    add_steps,
+    embeddings_of,
+    probabilities_of,
+    wrong_entries,
+)
 from edge_tools.faults.workload import CAPACITY, Operation, operations
 
 _LONGEST_LIFE_S = 0.03
+_LONGEST_REBUILD_S = 0.4
 _STEPS_A_LIFE = 10_000
 _OPENING_KILLS = 8
 """Every so many kills come while the store is being opened, and as many again while a store is being made."""
@@ -99,8 +113,58 @@ def _kill_a_creation(folder: Path, policy: str, dtype: str, seconds: float, repo
         except EdgeSDKError:
             report.unopenable += 1
         shutil.rmtree(folder)
-    for path in folder.parent.glob(f".{folder.name}.*"):
-        shutil.rmtree(path)
+
+
+def run_rebuild_kills(folder: Path, n_kills: int, *, seed: int = 0) -> KillReport:
+    """Kill a process that rebuilds a store for a new model: the old store is there afterwards, or the whole new one.
+
+    Args:
+        folder: where the store is made; must exist.
+        n_kills: rebuilds to kill; each goes from one of two models to the other.
+        seed: of the moments.
+    """
+    report = KillReport()
+    choose = random.Random(seed)
+    steps = list(range(1, CAPACITY + 1))
+    store_folder = folder / "rebuilt.store"
+    models = [replace(MODEL, fingerprint=letter * 64) for letter in "cd"]
+    with Datastore.create(store_folder, model=models[0], capacity=CAPACITY, allow_new_classes=True) as store:
+        store.keep_inputs(1 << 20, shape=MODEL.input.shape, dtype="float32")
+        store.keep(np.array(steps, np.uint64), embeddings_of(steps))
+        add_steps(store, steps, sync=True)
+    for _ in range(n_kills):
+        now = _read_fingerprint(store_folder)
+        other = models[1] if now == models[0].fingerprint else models[0]
+        _live_and_die(partial(_rebuild, store_folder, other), choose.random() * _LONGEST_REBUILD_S, is_awaited=True)
+        report.kills += 1
+        try:
+            with Datastore.open(store_folder) as store:
+                found = store.table.sources[store.table.order].tolist()
+                report.lost += len(set(steps) - set(found)) + len(wrong_entries(store))
+                report.acknowledged += store.manifest.fingerprint == other.fingerprint
+                report.lost += store.manifest.fingerprint not in (now, other.fingerprint)
+        except EdgeSDKError:
+            report.unopenable += 1
+    return report
+
+
+def _read_fingerprint(folder: Path) -> str:
+    """The fingerprint of the model that a store was made with."""
+    with Datastore.open(folder, read_only=True) as store:
+        return store.manifest.fingerprint
+
+
+def _rebuild(folder: Path, model: ModelMetadata, pipe: int) -> None:
+    """Rebuild a store whose kept inputs are its embeddings, a little slowly."""
+
+    def encode(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        step_of = {embeddings_of([step]).tobytes(): step for step in range(1, CAPACITY + 1)}
+        steps = [step_of[row.tobytes()] for row in samples]
+        return samples, probabilities_of(steps)
+
+    with Datastore.open(folder) as store:
+        os.write(pipe, b"start\n")
+        rebuild(store, model, encode)
 
 
 def _live_and_die(live: Callable[[int], None], seconds: float, *, is_awaited: bool) -> list[str]:
