@@ -23,7 +23,7 @@ from edge_sdk.neighbors.choice import PLAIN_VALUES, Choice, choose
 from edge_sdk.neighbors.filter import Bounds, Scan
 from edge_sdk.neighbors.projection import Scores
 from edge_sdk.neighbors.projection_file import Kept, load_choice, save_choice
-from edge_sdk.neighbors.refining import Refiner
+from edge_sdk.neighbors.refining import Found, Refiner
 from edge_sdk.neighbors.stored_keys import StoredKeys
 
 logger = logging.getLogger(__name__)
@@ -34,6 +34,7 @@ DEFAULT_RAM_BUDGET = 16 << 20
 _SCORES_AT_ONCE = 1 << 19  # scores of a batch held at once: 2 MB
 _SMOOTHING = 1.0 / 32.0
 _RECENT_QUERIES = 16
+_REMEMBERED = 8  # every so many queries one is remembered
 _TURNOVERS = 4
 _FIRST_PATIENCE = 64  # queries before a choice may be doubted; doubled with each time that it was
 
@@ -132,24 +133,41 @@ class ExactIndex(Index):
             return no_neighbors(len(queries)), np.zeros(0, np.intp)
         bounds = self._update()
         asked = bounds.projection.scores(queries)
-        half_norms = asked.half_norms.tolist()
         refiner = Refiner(bounds.projection, self._keys, table.sequences)
-        slots = np.empty((len(queries), k), np.intp)
-        distances = np.empty((len(queries), k))
-        at_once = max(1, _SCORES_AT_ONCE // bounds.n_slots)
-        for start in range(0, len(queries), at_once):
-            part = slice(start, start + at_once)
-            scores = bounds.scores(Scores(asked.weights[part], asked.half_norms[part]))
-            for row, scored in enumerate(scores, start):
-                if hidden is not None and hidden[row] >= 0:
-                    scored[hidden[row]] = np.inf
-                found = refiner.find(queries[row], scored, half_norms[row], k, expected=self._rows)
-                slots[row], distances[row] = found.slots, found.distances
-                self._rows += _SMOOTHING * (found.rows - self._rows)
-        self._recent[self._n_recent % _RECENT_QUERIES] = queries[-1]
-        self._n_recent += 1
         self._n_queries += len(queries)
+        if len(queries) == 1:
+            found = self._find(refiner, queries[0], bounds.scores(asked)[0], asked.half_norms[0], hidden, 0, k)
+            slots, distances = found.slots[None], found.distances[None]
+        else:
+            slots, distances = np.empty((len(queries), k), np.intp), np.empty((len(queries), k))
+            at_once = max(1, _SCORES_AT_ONCE // bounds.n_slots)
+            for start in range(0, len(queries), at_once):
+                part = slice(start, start + at_once)
+                scores = bounds.scores(Scores(asked.weights[part], asked.half_norms[part]))
+                for row, scored in enumerate(scores, start):
+                    found = self._find(refiner, queries[row], scored, asked.half_norms[row], hidden, row, k)
+                    slots[row], distances[row] = found.slots, found.distances
         return Neighbors(table.sequences[slots], distances, table.labels[slots]), slots
+
+    def _find(
+        self,
+        refiner: Refiner,
+        query: np.ndarray,
+        scores: np.ndarray,
+        half_norm: float,
+        hidden: np.ndarray | None,
+        row: int,
+        k: int,
+    ) -> Found:
+        """The answer to one query, the `row`-th of its batch; what it cost is remembered."""
+        if hidden is not None and hidden[row] >= 0:
+            scores[hidden[row]] = np.inf
+        found = refiner.find(query, scores, float(half_norm), k, expected=self._rows)
+        self._rows += _SMOOTHING * (found.rows - self._rows)
+        if self._n_queries % _REMEMBERED == 0:
+            self._recent[self._n_recent % _RECENT_QUERIES] = query
+            self._n_recent += 1
+        return found
 
     # Keeping up
 

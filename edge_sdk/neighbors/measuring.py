@@ -85,14 +85,21 @@ def nearest(
         keep = (measured.squares <= limit * (1.0 + relative_error(len(query)))).nonzero()[0]
         slots = slots[keep]
         rows = rows[keep] if rows is not None else None
-    distances = np.empty(len(slots))
-    step = max(k, CHUNK_VALUES // len(query))
-    for start in range(0, len(slots), step):
-        part = slice(start, start + step)
-        differences = (keys.rows(slots[part]) if rows is None else rows[part]).astype(np.float64)
-        differences -= query
-        np.multiply(differences, differences, out=differences)
-        distances[part] = np.add.reduce(differences, axis=1)
-    np.sqrt(distances, out=distances)
+    if rows is not None and rows.size <= CHUNK_VALUES:
+        distances = _distances(query, rows)
+    else:
+        distances = np.empty(len(slots))
+        step = max(1, CHUNK_VALUES // len(query))
+        for start in range(0, len(slots), step):
+            part = slice(start, start + step)
+            distances[part] = _distances(query, keys.rows(slots[part]) if rows is None else rows[part])
     best = np.lexsort((~sequences[slots], distances))[:k]
     return slots[best], distances[best]
+
+
+def _distances(query: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """float64 (m,), with the operations of `numpy.linalg.norm`."""
+    differences = np.subtract(rows, query, dtype=np.float64)
+    np.multiply(differences, differences, out=differences)
+    distances: np.ndarray = np.sqrt(np.add.reduce(differences, axis=1))
+    return distances

@@ -103,8 +103,8 @@ def test_a_moving_window_never_returns_an_evicted_entry(create: Creator) -> None
         add(datastore, entries[start : start + 10])
         found = index.search(entries[start : start + 2], 10)
         assert (found.sequences > max(0, start + 10 - 300)).all()
+        index.wait()
         if start % 100 == 0:
-            index.wait()
             shares.append(recall(index, datastore, clustered(20, seed=start), 5))
     assert index.describe()["segments"] >= 2
     assert np.mean(shares) > 0.95
