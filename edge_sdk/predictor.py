@@ -32,7 +32,7 @@ from edge_sdk.session import SessionSettings
 DEFAULT_CAPACITY = 1000
 _MOST_VOTERS = 10  # that `explain` names of a compressed datastore, where all vote
 FEWEST_TO_TUNE = 32
-"""A Predictor that learns tunes at this many entries, and again whenever the store has doubled."""
+"""A Predictor that learns tunes at this many entries, and again whenever as many have been learnt as it rested on."""
 
 
 class Distributions(NamedTuple):
@@ -341,7 +341,7 @@ class Predictor:
             allow_duplicates: store an input that is stored already under the same label. An input stored under another
                 label is always stored; the newer entry does not remove the older.
             min_distance: leave out an input whose embedding lies nearer than this to an entry of the same label.
-            tune: choose λ_m anew when the store has doubled since the last time.
+            tune: choose λ_m anew when as many entries were learnt since the last time as it rested on.
 
         Raises:
             InputError: wrong shape or dtype, a non-finite value, another number of labels than rows, an unknown label.
@@ -538,12 +538,12 @@ class Predictor:
         return np.array(rows, np.intp)
 
     def _tuning_is_due(self) -> bool:
-        """Whether the store has doubled since λ_m was last chosen, and nobody fixed it."""
+        """Whether as many entries came since λ_m was last chosen as there were then, and nobody fixed it."""
         settings = self.interpolation
         if settings.chosen_by == "user" or self._datastore.read_only or len(self._compressed):
             return False
-        tuned_at = settings.n_entries if settings.evidence else 0
-        return len(self._datastore) >= max(FEWEST_TO_TUNE, 2 * tuned_at)
+        n_entries = len(self._datastore)
+        return n_entries >= FEWEST_TO_TUNE and settings.is_outdated(n_entries, self._datastore.table.newest)
 
     def _explain_encoded(self, encoded: Encoded) -> Prediction:
         self._datastore.refresh()

@@ -44,6 +44,9 @@ class Interpolation:
     n_entries: int = 0
     """Entries in the store when this was chosen."""
 
+    newest_sequence: int = 0
+    """Of the newest entry when this was chosen by leave-one-out."""
+
     evidence: dict[str, float] = field(default_factory=dict)
     """What the choice rests on: leave-one-out accuracy and log-loss of the global model and of the blend."""
 
@@ -72,6 +75,13 @@ class Interpolation:
         check_experts(self.experts)
         if not 0.0 <= self.head_share <= 1.0:
             raise ConfigError(f"the head's share must lie in [0, 1], got {self.head_share}")
+
+    def is_outdated(self, n_entries: int, newest_sequence: int) -> bool:
+        """Whether as many entries were learnt since the choice as it rests on, or nothing was chosen yet.
+
+        A growing store has then doubled; a full one that evicts is another store.
+        """
+        return n_entries > 0 and (not self.evidence or newest_sequence - self.newest_sequence >= self.n_entries)
 
     def to_mapping(self) -> dict[str, Any]:
         """The JSON mapping that the manifest stores."""

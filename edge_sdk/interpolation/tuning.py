@@ -71,7 +71,8 @@ def tune_datastore(
     if experts == "knn+head" and n_entries >= _FEWEST_FOR_HEAD:
         embeddings = datastore.embeddings(datastore.table.order[-len(left_out.labels) :])
         fit = HeadFit(embeddings, left_out.global_probabilities, left_out.labels)
-    chosen = replace(tune(left_out, n_entries=n_entries, head_fit=fit, criterion=criterion), experts=experts)
+    chosen = tune(left_out, n_entries=n_entries, head_fit=fit, criterion=criterion)
+    chosen = replace(chosen, experts=experts, newest_sequence=datastore.table.newest)
     datastore.save_interpolation({**saved, **chosen.to_mapping()})
     return chosen
 
