@@ -2,6 +2,7 @@
 
 import json
 import struct
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -324,6 +325,19 @@ def test_half_precision_checkpoint_becomes_float32(net: SmallNet, tmp_path: Path
 
 def test_older_pickle_format_is_opened(net: SmallNet, tmp_path: Path) -> None:
     torch.save(net.state_dict(), tmp_path / "model.pt", _use_new_zipfile_serialization=False)
+    report = export_model(tmp_path / "model.pt", tmp_path / "model.onnx", model=FACTORY, input_shape=SHAPE)
+    _holds(report.path, net)
+
+
+def test_checkpoint_saved_on_a_gpu_is_opened_without_one(net: SmallNet, tmp_path: Path) -> None:
+    torch.save(net.state_dict(), tmp_path / "cpu.pt")
+    with zipfile.ZipFile(tmp_path / "cpu.pt") as old, zipfile.ZipFile(tmp_path / "model.pt", "w") as new:
+        for name in old.namelist():
+            content = old.read(name)
+            if name.endswith("data.pkl"):  # where each tensor lived is a string in the pickle
+                assert b"X\x03\x00\x00\x00cpu" in content
+                content = content.replace(b"X\x03\x00\x00\x00cpu", b"X\x06\x00\x00\x00cuda:0")
+            new.writestr(name, content)
     report = export_model(tmp_path / "model.pt", tmp_path / "model.onnx", model=FACTORY, input_shape=SHAPE)
     _holds(report.path, net)
 
