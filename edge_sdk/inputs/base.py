@@ -226,9 +226,10 @@ def _cast(x: np.ndarray, dtype: np.dtype[np.generic], reasons: dict[int, str]) -
     """`x` in `dtype`; rows that `dtype` cannot hold go into `reasons`."""
     with np.errstate(over="ignore", invalid="ignore"):
         cast = np.ascontiguousarray(x, dtype)
-    if cast.dtype.kind == "f":
         # A sum is non-finite whenever a value is, and needs no second array as isfinite does.
-        if math.isfinite(float(cast.sum(dtype=np.float64))):
+        total = float(cast.sum(dtype=np.float64)) if cast.dtype.kind == "f" else 0.0
+    if cast.dtype.kind == "f":
+        if math.isfinite(total):
             return cast
         held = np.isfinite(cast)
     elif x.dtype == dtype:

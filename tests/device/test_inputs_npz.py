@@ -84,6 +84,12 @@ def test_non_finite_window_is_refused_by_name_and_the_rest_is_kept(tmp_path: Pat
     assert refused[1].name == "learn.npz[5]"  # type: ignore[attr-defined]
 
 
+def test_infinities_of_both_signs_are_refused_without_a_warning(tmp_path: Path) -> None:
+    x = windows(3)
+    x[1, 0] = (np.inf, -np.inf, 0)
+    assert [each[0] for each in read(saved(tmp_path / "a.npz", x=x, y=["a", "b", "c"]))[3]] == ["a.npz[1]"]
+
+
 def test_value_beyond_float32_is_refused(tmp_path: Path) -> None:
     x = windows(2).astype(np.float64)
     x[1, 0, 1] = 1e300

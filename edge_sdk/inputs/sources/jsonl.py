@@ -12,7 +12,7 @@ import binascii
 import json
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -56,6 +56,8 @@ class JsonLinesSource(Source):
             raise InputError(f"{shown(request.path)}: not text (it holds zero bytes), expected JSON lines in UTF-8")
         if self._is_stream:
             self._first = [first]
+        else:
+            self._lines.close()
         value = _parsed(first[1])
         self._labelled = request.labels == "required" or (
             isinstance(value, dict) and self._label_key(value) is not None
@@ -152,7 +154,7 @@ class JsonLinesSource(Source):
             raise InputError(f"x has shape {array.shape}, expected {self.request.spec.shape}")
         return array.reshape(self.request.spec.shape)
 
-    def _numbered_lines(self) -> Iterator[tuple[int, bytes | None]]:
+    def _numbered_lines(self) -> Generator[tuple[int, bytes | None], None, None]:
         """(number, line) of each line that is not blank; None instead of one that is too long."""
         largest = max(LARGEST_LINE, 64 * self._width)
         with self._opened() as file:
