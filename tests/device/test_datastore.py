@@ -1,5 +1,6 @@
 """The datastore as one process sees it: adding, evicting, forgetting, opening again."""
 
+import errno
 import json
 import os
 import shutil
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from edge_sdk.datastore import HEADER_BYTES, Datastore, entries_bytes, slot_bytes
+from edge_sdk.datastore.storage import Storage
 from edge_sdk.errors import ConfigError, DatastoreError, InputError
 from edge_sdk.model import InputSpec, ModelMetadata
 
@@ -496,3 +498,47 @@ def test_a_class_that_lost_its_last_entry_is_remembered_until_it_has_one_again(c
         assert list(again.emptied) == ["sit"]
     with Datastore.open(store.folder, read_only=True) as reader:
         assert reader.emptied == ("sit",)
+
+
+class BadSpot(Storage):
+    """A card that cannot read one slot any more, and refuses to write another."""
+
+    def read(self, name: str, size: int, offset: int) -> bytes:
+        spot = HEADER_BYTES + 2 * slot_bytes(DIM, 3) + 10
+        if name == "entries.npy" and offset <= spot < offset + size:
+            raise OSError(errno.EIO, "Input/output error")
+        return super().read(name, size, offset)
+
+    def write(self, name: str, data: bytes | bytearray | memoryview, offset: int) -> None:
+        if name == "entries.npy" and offset == HEADER_BYTES + 4 * slot_bytes(DIM, 3):
+            raise DatastoreError("cannot write: Input/output error")
+        super().write(name, data, offset)
+
+
+class OnBadCard(Datastore):
+    _storage_class = BadSpot
+
+
+def test_a_sector_that_cannot_be_read_costs_its_slot_alone(create: Creator) -> None:
+    with create(capacity=6) as store:
+        add(store, ["run"] * 4)
+    with OnBadCard.open(store.folder) as again:
+        assert sequences_by_age(again) == [1, 2, 4]
+        assert again.damaged == 1
+        (block,) = again.read_blocks(np.array([0, 1]))
+        assert block.sequences.tolist() == [1, 2]
+
+
+def test_a_write_that_the_medium_refuses_is_an_error_and_the_rest_goes_on(create: Creator) -> None:
+    with create(capacity=6) as store:
+        add(store, ["run"] * 2)
+    with OnBadCard.open(store.folder) as again:
+        add(again, ["sit"], seed=1)  # over what cannot be read: the damaged slot comes first
+        add(again, ["sit"], seed=2)
+        with pytest.raises(DatastoreError, match="Input/output error"):
+            add(again, ["sit"], seed=3)
+        again.refresh()
+        assert sequences_by_age(again)[:2] == [1, 2]
+        assert len(again) == 3
+    with Datastore.open(store.folder) as last:
+        assert len(last) == 4

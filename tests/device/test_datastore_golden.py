@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -79,3 +80,25 @@ def test_a_new_store_is_byte_for_byte_what_the_golden_one_is(golden: Path, tmp_p
         assert (golden / "float32.concatenate" / "entries.npy").read_bytes()[:4096] == layout.header(old.capacity)
         text = (golden / "float32.concatenate" / "manifest.json").read_text(encoding="utf-8")
         assert old.manifest.to_json() == text
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_the_format_page_is_enough_to_read_a_golden_store(golden: Path, expected: dict[str, Any], name: str) -> None:
+    """By docs/datastore.md alone: nothing of edge-sdk is used here."""
+    manifest = json.loads((golden / name / "manifest.json").read_text(encoding="utf-8"))
+    stated = manifest.pop("checksum")
+    canonical = json.dumps(manifest, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    assert stated == f"{zlib.crc32(canonical.encode()):08x}"
+    slots = np.load(golden / name / "entries.npy", allow_pickle=False)
+    at = slots.dtype.fields["checksum"][1]
+    held = {}
+    for slot in slots:
+        raw = slot.tobytes()
+        if slot["sequence"] and zlib.crc32(raw[:at] + raw[at + 4 :]) == slot["checksum"]:
+            scale = slot["scale"] if manifest["dtype"] == "int8" else 1.0
+            embedding = (slot["embedding"].astype(np.float32) * np.float32(scale)).tolist()
+            held[int(slot["sequence"])] = (manifest["classes"][slot["label"]], embedding, int(slot["source"]))
+    known = expected[name]
+    assert sorted(held) == known["sequences"]
+    columns = zip(known["labels"], known["embeddings"], known["sources"], strict=True)
+    assert [held[sequence] for sequence in known["sequences"]] == list(columns)
