@@ -39,8 +39,8 @@ def _architectures() -> list[Architecture]:
     here = nets.__name__
     return [
         Architecture("watch CNN", "examples.watch.net:ActivityNet", (6, 100), "float32", ActivityNet),
-        Architecture("MobileNetV2", f"{here}:MobileNetV2", (3, 224, 224), "float32", nets.MobileNetV2),
-        Architecture("ResNet-18", f"{here}:ResNet18", (3, 224, 224), "float32", nets.ResNet18),
+        Architecture("MobileNetV2", f"{here}:MobileNetV2", (3, 96, 96), "float32", nets.MobileNetV2),
+        Architecture("ResNet-18", f"{here}:ResNet18", (3, 64, 64), "float32", nets.ResNet18),
         Architecture("2-layer LSTM", f"{here}:NextCharacter", (80,), "int64", nets.NextCharacter),
         Architecture("transformer", f"{here}:TextTransformer", (24,), "int64", nets.TextTransformer),
     ]
