@@ -44,8 +44,10 @@ def probabilities_of(steps: list[int]) -> np.ndarray:
 
 
 def add_steps(store: Datastore, steps: list[int], *, sync: bool) -> list[int]:
-    """Add the entries of these steps; returns their sequences."""
+    """Add the entries of these steps, and their inputs where the store keeps them; returns their sequences."""
     labels = [label_of(step) for step in steps]
+    if store.kept_inputs is not None:
+        store.keep(np.array(steps, np.uint64), embeddings_of(steps), sync=sync)
     added = store.add(embeddings_of(steps), labels, probabilities_of(steps), sources=steps, sync=sync)
     return [int(sequence) for sequence in added]
 

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from edge_sdk.datastore import DTYPES as DTYPE_CODES
 from edge_sdk.datastore import Datastore
+from edge_sdk.datastore.kept_inputs import INPUTS
 from edge_sdk.datastore.storage import ENTRIES, SPARE, Storage
 from edge_sdk.errors import EdgeSDKError
 from edge_tools.faults.oracle import DTYPES, MODEL, POLICIES, Oracle, add_steps, embeddings_of, wrong_entries
@@ -107,6 +108,15 @@ class WithoutEntriesSync(RecordingStorage):
             super().sync(name)
 
 
+class WithoutInputsSync(RecordingStorage):
+    """A storage whose kept inputs are never synced."""
+
+    def sync(self, name: str) -> None:
+        """As the real one, but for the kept inputs."""
+        if name != INPUTS:
+            super().sync(name)
+
+
 class WithoutManifestSync(RecordingStorage):
     """A storage that renames the next manifest before it is on the medium."""
 
@@ -126,6 +136,7 @@ class WithoutFolderSync(RecordingStorage):
 MUTATIONS: tuple[type[RecordingStorage], ...] = (
     WithoutSync,
     WithoutEntriesSync,
+    WithoutInputsSync,
     WithoutManifestSync,
     WithoutFolderSync,
 )
@@ -271,7 +282,11 @@ def record(
     class Recorded(Datastore):
         _storage_class = storage_class
 
-    Datastore.create(folder, model=MODEL, capacity=CAPACITY, policy=policy, dtype=dtype, allow_new_classes=True).close()
+    with Datastore.create(
+        folder, model=MODEL, capacity=CAPACITY, policy=policy, dtype=dtype, allow_new_classes=True
+    ) as new:
+        if policy == "fifo":
+            new.keep_inputs(1 << 20, shape=MODEL.input.shape, dtype=MODEL.input.dtype)
     start = folder.with_suffix(f"{folder.suffix}.start")
     start.mkdir()
     for path in folder.iterdir():
@@ -363,6 +378,9 @@ class _Promise:
             yield from wrong_entries(store)
             yield from (f"step {step} is missing" for step in sorted(self.required - found))
             yield from (f"step {step} is there and must not be" for step in sorted(found - self.allowed))
+            kept = store.kept_inputs
+            if kept is not None:
+                yield from (f"the input of step {step} is missing" for step in self.required if kept.find(step) is None)
             if store.interpolation not in self.interpolations:
                 yield f"interpolation {store.interpolation}, expected one of {self.interpolations}"
             raw = (folder / ENTRIES).read_bytes()
