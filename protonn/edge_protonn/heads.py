@@ -36,10 +36,13 @@ class Batch(NamedTuple):
     """Entries to learn from."""
 
     x: np.ndarray
-    """(n, D)."""
+    """(n, D); (n, d̂) where `is_projected`."""
 
     targets: np.ndarray
-    """(n, L), each row a class distribution (one-hot, or smoothed)."""
+    """(n, L), each row a class distribution (one-hot, or softer)."""
+
+    is_projected: bool = False
+    """Whether `x` is Wx already, because W stays as it is: its gradient is left out (0)."""
 
 
 def squared_distances(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -61,7 +64,7 @@ def probability_loss(parameters: Parameters, batch: Batch) -> tuple[float, Param
     """
     n = len(batch.x)
     gamma_squared = np.exp(2.0 * parameters.log_gamma)
-    projected = batch.x @ parameters.projection.T  # (n, d̂)
+    projected = batch.x if batch.is_projected else batch.x @ parameters.projection.T  # (n, d̂)
     distances = squared_distances(projected, parameters.prototypes)  # (n, m)
     shares = softmax(parameters.log_masses - gamma_squared * distances)  # (n, m), s_j
     soft_labels = softmax(parameters.labels)  # (m, L), π
@@ -73,14 +76,14 @@ def probability_loss(parameters: Parameters, batch: Batch) -> tuple[float, Param
     slope = shares * batch.targets.sum(axis=1, keepdims=True) / n - credit  # ∂/∂a_j
     per_label = soft_labels * (shares.T @ ratio)  # (m, L)
     labels = soft_labels * per_label.sum(axis=1, keepdims=True) - per_label
-    return float(loss), _through_kernel(parameters, batch.x, projected, distances, slope, labels, slope.sum(axis=0))
+    return float(loss), _through_kernel(parameters, batch, projected, distances, slope, labels, slope.sum(axis=0))
 
 
 def squared_loss(parameters: Parameters, batch: Batch) -> tuple[float, Parameters]:
     """Mean squared error ‖y - Σ_j Z_j K_j‖², K_j = exp(-γ²‖u - b_j‖²), and its gradients (the paper's loss)."""
     n = len(batch.x)
     gamma_squared = np.exp(2.0 * parameters.log_gamma)
-    projected = batch.x @ parameters.projection.T
+    projected = batch.x if batch.is_projected else batch.x @ parameters.projection.T
     distances = squared_distances(projected, parameters.prototypes)
     kernel = np.exp(-gamma_squared * distances)  # (n, m)
     residual = kernel @ parameters.labels - batch.targets  # (n, L)
@@ -88,13 +91,13 @@ def squared_loss(parameters: Parameters, batch: Batch) -> tuple[float, Parameter
     slope = 2.0 * (residual @ parameters.labels.T) * kernel / n  # ∂/∂a_j, a_j = -γ²‖u - b_j‖²
     labels = 2.0 * (kernel.T @ residual) / n
     return float(loss), _through_kernel(
-        parameters, batch.x, projected, distances, slope, labels, np.zeros_like(parameters.log_masses)
+        parameters, batch, projected, distances, slope, labels, np.zeros_like(parameters.log_masses)
     )
 
 
 def _through_kernel(
     parameters: Parameters,
-    x: np.ndarray,
+    batch: Batch,
     projected: np.ndarray,
     distances: np.ndarray,
     slope: np.ndarray,
@@ -105,11 +108,12 @@ def _through_kernel(
     gamma_squared = np.exp(2.0 * parameters.log_gamma)
     # Σ_i slope_ij (u_i - b_j) and Σ_j slope_ij (u_i - b_j), without an (n, m, d̂) array
     prototypes = 2.0 * gamma_squared * (slope.T @ projected - slope.sum(axis=0)[:, None] * parameters.prototypes)
-    by_sample = (
-        -2.0 * gamma_squared * (slope.sum(axis=1)[:, None] * projected - slope @ parameters.prototypes)
-    )  # (n, d̂)
+    projection = np.zeros(())
+    if not batch.is_projected:
+        toward = slope.sum(axis=1)[:, None] * projected - slope @ parameters.prototypes  # (n, d̂)
+        projection = -2.0 * gamma_squared * (toward.T @ batch.x)
     return Parameters(
-        projection=by_sample.T @ x,
+        projection=projection,
         prototypes=prototypes,
         labels=labels,
         log_masses=log_masses,

@@ -79,9 +79,9 @@ class ProtoNN:
         parameters, labels = self._start(x, y, n_classes, projection, random)
         losses: list[float] = []
         if settings.epochs:
-            parameters, losses = self._train(
-                parameters, x, goals, _spread_within(x, y) * settings.jitter, random, progress
-            )
+            seen = x if settings.learn_projection else x @ parameters.projection.T
+            noise = _spread_within(seen, y) * settings.jitter
+            parameters, losses = self._train(parameters, seen, goals, noise, random, progress)
         self.projection_, self.prototypes_ = parameters.projection, parameters.prototypes
         self.gamma_, self.losses_ = float(np.exp(parameters.log_gamma)), losses
         self.masses_ = np.exp(parameters.log_masses)
@@ -165,13 +165,14 @@ class ProtoNN:
 
         Args:
             parameters: the start.
-            x: (n, D).
+            x: (n, D); (n, d̂) where the projection is not trained.
             targets: (n, n_classes).
-            noise: (D,), deviation of the noise on each dimension.
+            noise: like a row of x, deviation of the noise on each dimension.
             random: for batches and noise.
             progress: see `fit`.
         """
         settings = self.settings
+        is_fixed = not settings.learn_projection
         loss_of = squared_loss if settings.head == "squared" else probability_loss
         optimiser = Adam(list(parameters), self._step_scales(parameters, x))
         n_batches = -(-len(x) // settings.batch)
@@ -180,7 +181,7 @@ class ProtoNN:
             total = 0.0
             for number, rows in enumerate(np.array_split(random.permutation(len(x)), n_batches)):
                 seen = x[rows] + noise * random.standard_normal((len(rows), x.shape[1])) if noise.any() else x[rows]
-                loss, gradients = loss_of(parameters, Batch(seen, targets[rows]))
+                loss, gradients = loss_of(parameters, Batch(seen, targets[rows], is_fixed))
                 done = (epoch + number / n_batches) / settings.epochs
                 rate = settings.learning_rate * 0.5 * (1.0 + np.cos(np.pi * done))
                 parameters = self._sparse(Parameters(*optimiser.step(list(parameters), list(gradients), rate)))
@@ -193,7 +194,8 @@ class ProtoNN:
     def _step_scales(self, parameters: Parameters, x: np.ndarray) -> list[float]:
         """Adam's steps do not know the size of a number: give each array its natural unit (0: not trained)."""
         settings = self.settings
-        spread = float((x @ parameters.projection.T).std(axis=0).mean()) or 1.0
+        projected = x @ parameters.projection.T if settings.learn_projection else x
+        spread = float(projected.std(axis=0).mean()) or 1.0
         is_probability = settings.head == "probability"
         label_step = 1.0 if not is_probability else 10.0 if settings.learn_labels else 0.0
         return [

@@ -1,7 +1,7 @@
 """SmallNet: the CIFAR-10 network of the benchmarks, good for 65 to 70 % in a few minutes on two cores.
 
-It is kept weak on purpose: the benchmarks ask what a device's own memory adds to a global model of ordinary quality, and the
-paper's has 72.8 % on the same partition.
+It is kept weak on purpose: the benchmarks ask what a device's own memory adds to a global model of ordinary quality,
+and the paper's has 72.8 % on the same partition.
 """
 
 import logging
@@ -30,7 +30,9 @@ def _block(channels_in: int, channels_out: int) -> nn.Sequential:
 
 
 class SmallNet(nn.Module):
-    """Images (n, 3, 32, 32) on [0, 255] -> logits (n, 10); the embedding is the input of `head`, (n, dim), not negative."""
+    """Images (n, 3, 32, 32) on [0, 255] -> logits (n, 10); the embedding is the input of `head`, (n, dim), not
+    negative.
+    """
 
     mean: Tensor
     deviation: Tensor
