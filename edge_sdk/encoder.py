@@ -14,6 +14,7 @@ import onnxruntime
 from edge_sdk.errors import InputError, ModelFileError
 from edge_sdk.model import EMBEDDING_OUTPUT, PROBABILITIES_OUTPUT, InputSpec, ModelFile, ModelMetadata
 from edge_sdk.session import SessionSettings
+from edge_sdk.unused_memory import give_back
 
 BATCH_SIZE = 32
 """Most rows of one session run; large inputs go fewer at a time (`SessionSettings.most_rows`)."""
@@ -50,6 +51,7 @@ class Encoder:
         self._model_file = model_file
         self._rows = self._settings.n_rows(model_file.metadata.input)
         self._session = _open_session(model_file, self._settings.options())
+        give_back()
 
     @classmethod
     def open(

@@ -25,6 +25,7 @@ from edge_sdk.neighbors.projection import Scores
 from edge_sdk.neighbors.projection_file import Kept, load_choice, save_choice
 from edge_sdk.neighbors.refining import Found, Refiner
 from edge_sdk.neighbors.stored_keys import StoredKeys
+from edge_sdk.unused_memory import give_back
 
 logger = logging.getLogger(__name__)
 
@@ -201,6 +202,7 @@ class ExactIndex(Index):
         self._version = built.version
         self._rows = built.choice.rows
         self._n_queries = 0
+        give_back()  # what building took, 20 MB at 10 000 x 1280
         return built
 
     def _take_next(self, building: "_Building", built: Built) -> Built:
