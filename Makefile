@@ -41,7 +41,7 @@ PYTHON ?= $(shell for name in python3 python3.11 python3.12 python3.13 python3.1
 
 PIP := -m pip install --quiet --quiet
 
-.PHONY: help demo demo-export accuracy faults bench-learn soak fuzz bench-ingest test test-device test-workstation wheel lint device workstation clean
+.PHONY: help demo demo-export accuracy faults bench-compress bench-learn soak fuzz bench-ingest test test-device test-workstation wheel lint device workstation clean
 
 help:  ## This list
 	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*  ## /\1\t/' | expand -t 18
@@ -76,6 +76,10 @@ faults: device  ## Kill a learning process and cut the power, 1 000 times each (
 fuzz: device  ## 100 000 damaged files through every door (FILES=how many, SEED=number)
 	@echo "fuzz: damaged pictures, archives, tables, JSON lines and sounds (tests/fuzz_inputs.py)"
 	@$(DEVICE)/python tests/fuzz_inputs.py $(if $(FILES),--files '$(FILES)') $(if $(SEED),--seed '$(SEED)')
+
+bench-compress: workstation  ## Compressed memories on real users: bytes and accuracy (DATA=folder or EDGE_SDK_DATA)
+	@echo "bench-compress: every way of compressing a memory, five seeds (edge_tools.benchmarks.compress)"
+	@OMP_NUM_THREADS=1 $(WORKSTATION)/python -m edge_tools.benchmarks.compress $(if $(DATA),--data '$(DATA)')
 
 bench-ingest: workstation  ## Ingest of 50 000 small pictures against bare onnxruntime
 	@echo "bench-ingest: rate as a ratio to bare onnxruntime, and memory (edge_tools.benchmarks.ingest)"

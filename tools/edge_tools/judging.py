@@ -126,9 +126,9 @@ def choose_weight(
 ) -> float:
     """λ_m by EM on held-out likelihoods of the true labels, shrunk towards 0 as everywhere.
 
-    Labels that have nothing to do with the input are explained by the plain class frequencies as well as by a memory. So
-    λ_m goes by x⁴ / (x⁴ + 8⁴), x being the nats that the memory explains beyond the global model and the frequencies:
-    random labels give about 2, a hundred entries that mean something 20 or more.
+    Labels that have nothing to do with the input are explained by the plain class frequencies as well as by a memory.
+    So λ_m goes by x⁴ / (x⁴ + 8⁴), x being the nats that the memory explains beyond the global model and the
+    frequencies: random labels give about 2, a hundred entries that mean something 20 or more.
 
     Args:
         memory_likelihoods: (n,).

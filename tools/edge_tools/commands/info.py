@@ -4,8 +4,10 @@ from collections import Counter
 from dataclasses import dataclass
 
 from edge_sdk import Datastore, Interpolation
+from edge_sdk.compressed import CompressedMemory
 from edge_sdk.datastore import entries_bytes
 from edge_sdk.datastore.notices import LOCK_BYTES
+from edge_sdk.datastore.storage import PROTOTYPES
 from edge_tools.commands.tune import interpolation_rows
 from edge_tools.options import DatastoreArgument, JsonOption
 from edge_tools.output import print_json, print_table, say, size
@@ -44,6 +46,12 @@ def info_command(datastore: DatastoreArgument, as_json: JsonOption = False) -> N
             "index": "exact",
         }
         formula = formula_bytes(store)
+        memory = CompressedMemory(store)
+        if memory.refresh():
+            prototypes = memory.prototypes
+            facts["compressed"] = f"{prototypes.method}: {len(prototypes)} for {prototypes.n_entries} entries"
+            facts["bytes of the projection"] = prototypes.projection_bytes
+            formula[PROTOTYPES] = prototypes.file_bytes
         emptied = store.emptied
         kept = store.kept_inputs
         if kept is not None:
@@ -104,6 +112,9 @@ def count_classes(store: Datastore) -> list[ClassCount]:
 
 def current_interpolation(store: Datastore) -> Interpolation:
     """The settings a Predictor would use now."""
+    memory = CompressedMemory(store)
+    if memory.refresh():
+        return memory.interpolation
     stored = store.interpolation
     return Interpolation.untuned(len(store)) if stored is None else Interpolation.from_mapping(stored)
 
