@@ -1,7 +1,7 @@
 """The exporter: source file -> model file, step by step, nothing written before everything was checked."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import onnx
 from edge_export import head as heads
 from edge_export.calibration import Calibration, read_calibration
 from edge_export.classes import check_classes
+from edge_export.input_kind import describe_input
 from edge_export.macs import estimate_macs
 from edge_export.metadata import describe, write_checked
 from edge_export.parity import BatchParity, Reference, check_deterministic, check_parity, check_runs, open_session, run
@@ -31,13 +32,16 @@ from edge_export.samples import DTYPES, Sampler, sampler_for
 from edge_export.sources import trace
 from edge_export.surgery import opset_of
 from edge_export.target import fit_target, oldest_reader, parse_target
-from edge_export.traced import INPUT, SCORES, SourceOptions, Traced
+from edge_export.traced import SCORES, SourceOptions, Traced
 from edge_sdk.errors import ConfigError, ExportError
 from edge_sdk.model import InputSpec
 from edge_sdk.selfcheck import REFERENCE_KEY, make_reference
 
 FLOAT_TOLERANCE = 1e-3
 """Of the self-check on the device: other processors sum in another order."""
+
+_FINAL_BATCHES = (1, 2, 5)
+"""Of the file that is put in place; its float32 graph was proved at `BATCHES` before."""
 
 INT8_TOLERANCE = 0.1
 """The same for int8, where a sum that rounds the other way moves an activation by one step of 256."""
@@ -50,6 +54,8 @@ def export_model(
     model: str | None = None,
     input_shape: tuple[int, ...] | None = None,
     input_dtype: str | None = None,
+    input_kind: str | None = None,
+    input_rules: Mapping[str, Any] | None = None,
     classes: tuple[str, ...] | None = None,
     embedding: str | None = None,
     scores: str | None = None,
@@ -70,6 +76,8 @@ def export_model(
         model: `module:factory` that builds the network for a state_dict.
         input_shape: shape of one sample as the model takes it, without the batch.
         input_dtype: NumPy name of the dtype the model takes; default: what the source says, or float32.
+        input_kind: what devices hand over: "array", "image" or "audio"; None to tell by shape and preprocessing.
+        input_rules: what happens to a file before the graph: `resize`, `fit`, `rate`, ...
         classes: one label a score column; None for the source's own, or "0", "1", ...
         embedding: layer whose output it is, or a returned tensor; None for the input of the last linear layer.
         scores: which of the model's outputs are the class scores, if it returns several.
@@ -92,7 +100,7 @@ def export_model(
     traced = trace(source, options)
     preprocess = preprocess or Preprocess()
     preprocess.check(traced.input_shape, traced.input_dtype)
-    spec = _input_spec(traced, preprocess)
+    spec = describe_input(traced, preprocess, kind=input_kind, rules=input_rules or {})
     sampler = sampler_for(spec, high=traced.vocabulary)
     head, labels = _head_and_classes(traced, classes)
 
@@ -150,19 +158,6 @@ def _check_settings(input_dtype: str | None, calibration: Path | None, *, int8: 
         raise ConfigError(
             f"{option} needs real inputs: --calibration data.npz (array x, and label if there are labels)"
         )
-
-
-def _input_spec(traced: Traced, preprocess: Preprocess) -> InputSpec:
-    """The model file's input, as the device hands it over."""
-    shape = preprocess.outer_shape(traced.input_shape)
-    channels = traced.input_shape[0]
-    if len(shape) == 3 and channels in (1, 3) and (preprocess.uint8 or preprocess.channels_last):
-        layout = "nhwc" if preprocess.channels_last else "nchw"
-        colour = "rgb" if channels == 3 else "grey"
-        kind, described = "image", {"layout": layout, "colour": colour}
-    else:
-        kind, described = "array", {}
-    return InputSpec(INPUT, shape, "uint8" if preprocess.uint8 else traced.input_dtype, kind, described)
 
 
 def _head_and_classes(traced: Traced, classes: tuple[str, ...] | None) -> tuple[heads.Head, tuple[str, ...]]:
@@ -296,13 +291,13 @@ def _final_check(
     if not exact:
         return lambda path: check_runs(path, sampler)
     if projection is None:
-        return lambda path: check_parity(path, reference, sampler)
+        return lambda path: check_parity(path, reference, sampler, batches=_FINAL_BATCHES)
 
     def projected(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         embedding, probabilities = reference(x)
         return projection.apply(embedding), probabilities
 
-    return lambda path: check_parity(path, projected, sampler)
+    return lambda path: check_parity(path, projected, sampler, batches=_FINAL_BATCHES)
 
 
 def _write(graph: onnx.ModelProto, spec: InputSpec, labels: tuple[str, ...], path: Path) -> None:

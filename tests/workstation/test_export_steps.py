@@ -12,6 +12,7 @@ from torch import Tensor, nn
 pytest.importorskip("onnxscript")
 
 from edge_export import AgreementError, ExportReport, parse_preprocess
+from edge_export.input_kind import parse_rules
 from edge_export.target import fit_target, oldest_reader, parse_target
 from edge_sdk.encoder import Encoder
 from edge_sdk.errors import ConfigError
@@ -86,6 +87,41 @@ def test_unknown_step_is_named(step: str) -> None:
 
 def test_statistics_for_other_channels_are_refused(export: Callable[..., ExportReport]) -> None:
     refused(lambda: export(preprocess=parse_preprocess(["mean=0.5,0.5"])), "2 numbers", "3 channels")
+
+
+# Input kinds.
+
+
+def test_rules_for_files_reach_the_device(export: Callable[..., ExportReport]) -> None:
+    report = export(preprocess=parse_preprocess(["imagenet"]), input_rules=parse_rules(["resize=16", "fit=pad"]))
+    rules = ModelFile.open(report.path).metadata.input.preprocessing
+    assert rules == {"layout": "nhwc", "colour": "rgb", "resize": 16, "fit": "pad"}
+
+
+def test_sound_says_its_rate(tmp_path: Path) -> None:
+    net = nn.Sequential(nn.Linear(400, 6), nn.ReLU(), nn.Linear(6, 2))
+    report = export_module(net, tmp_path, (400,), input_kind="audio", input_rules={"rate": 8000, "fit": "pad-or-crop"})
+    spec = ModelFile.open(report.path).metadata.input
+    assert (spec.kind, spec.preprocessing) == ("audio", {"rate": 8000, "fit": "pad-or-crop"})
+    refused(lambda: export_module(net, tmp_path, (400,), input_kind="audio"), "rate", "--input-rule")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"input_kind": "video"}, ("array, image, audio",)),
+        ({"input_kind": "image", "input_rules": {"zoom": 2}}, ("zoom",)),
+        ({"input_rules": {"resize": 2}}, ("--input-kind",)),
+    ],
+)
+def test_rules_that_no_device_follows_are_refused(
+    export: Callable[..., ExportReport], options: dict[str, object], words: tuple[str, ...]
+) -> None:
+    refused(lambda: export(**options), *words)
+
+
+def test_rule_without_a_value_is_refused() -> None:
+    refused(lambda: parse_rules(["resize"]), "NAME=VALUE")
 
 
 # Target runtime.

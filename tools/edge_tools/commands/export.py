@@ -28,6 +28,12 @@ def export_command(
     model: str | None = typer.Option(None, "--model", help="MODULE:NAME that builds the network for a state_dict."),
     input_shape: str | None = typer.Option(None, "--input-shape", help="Shape of one sample without the batch: 6,100."),
     input_dtype: str | None = typer.Option(None, "--input-dtype", help="float32 (default), uint8, int32 or int64."),
+    input_kind: str | None = typer.Option(
+        None, "--input-kind", help="array, image or audio; else told by --preprocess."
+    ),
+    input_rule: list[str] = typer.Option(
+        [], "--input-rule", help="What happens to a file before the graph, once each: resize=256, fit=pad, rate=16000."
+    ),
     labels: str | None = typer.Option(
         None, "--labels", help="File with one label a line, or names with commas; without it the classes are 0, 1, ..."
     ),
@@ -54,6 +60,7 @@ def export_command(
     """Turn a trained model into one self-describing ONNX file, and prove that it equals its source."""
     from edge_export import AgreementError, export_model, parse_preprocess
     from edge_export.classes import read_classes
+    from edge_export.input_kind import parse_rules
     from edge_export.samples import parse_shape
 
     if quantize not in (None, "int8"):
@@ -66,6 +73,8 @@ def export_command(
             model=model,
             input_shape=parse_shape(input_shape) if input_shape else None,
             input_dtype=input_dtype,
+            input_kind=input_kind,
+            input_rules=parse_rules(input_rule),
             classes=read_classes(labels) if labels else None,
             embedding=embedding,
             scores=scores,
