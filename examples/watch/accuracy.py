@@ -81,7 +81,7 @@ def evaluate_user(user: int, learn: Windows, test: Windows) -> UserAccuracy:
             user=user,
             n=len(test.labels),
             global_accuracy=float((global_predictions == test.labels).mean()),
-            personalised_accuracy=float((predictor.predict(test.x) == test.labels).mean()),
+            personalised_accuracy=float(np.mean(predictor.predict(test.x) == test.labels)),
             interpolation_weight=chosen.interpolation_weight,
             entries=len(predictor.datastore),
         )

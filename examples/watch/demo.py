@@ -10,6 +10,7 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from edge_tools.output import percent, print_table, say, size
 
@@ -64,7 +65,7 @@ def tell_story(user: str, store: Path) -> UserResult:
     )
 
 
-def run(command: str, *arguments: object) -> dict:
+def run(command: str, *arguments: object) -> dict[str, Any]:
     """Run one edge-sdk command with --json, say what was run, and return what it printed."""
     words = [command, *(str(argument) for argument in arguments)]
     say("$ edge-sdk " + " ".join(_short(word) for word in words))
@@ -73,7 +74,8 @@ def run(command: str, *arguments: object) -> dict:
     )
     if finished.returncode:
         sys.exit(finished.returncode)
-    return json.loads(finished.stdout)
+    document: dict[str, Any] = json.loads(finished.stdout)
+    return document
 
 
 def _short(word: str) -> str:

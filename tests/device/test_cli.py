@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from edge_sdk import EdgeSDKError
 from edge_tools import cli
 
 
@@ -95,7 +96,7 @@ def test_tables_are_printed_for_people(run: Run, watch: Path, tmp_path: Path, at
         assert "─" in outcome.stdout
 
 
-def bad_npz(folder: Path, **arrays: np.ndarray) -> Path:
+def bad_npz(folder: Path, **arrays: Any) -> Path:
     np.savez(folder / "bad.npz", **arrays)
     return folder / "bad.npz"
 
@@ -194,7 +195,7 @@ def test_wrong_usage_is_exit_code_2(run: Run) -> None:
 
 def test_debug_shows_the_traceback(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("sys.argv", ["edge-sdk", "info", str(tmp_path / "none.store"), "--debug"])
-    with pytest.raises(cli.EdgeSDKError):
+    with pytest.raises(EdgeSDKError):
         cli.main()
 
 

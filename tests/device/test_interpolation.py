@@ -1,5 +1,7 @@
 """The blend's arithmetic: the vectors of the paper's formula, its edges, and how λ_m is chosen."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -117,11 +119,13 @@ def test_neighbours_that_are_always_right_get_nearly_all_the_weight() -> None:
         {"interpolation_weight": 0.5, "k": 0},
     ],
 )
-def test_settings_out_of_range_are_refused(settings: dict) -> None:
+def test_settings_out_of_range_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         Interpolation(**settings)
 
 
 def test_settings_survive_the_manifest() -> None:
-    settings = Interpolation(0.3, "gaussian", 2.5, 7, "leave-one-out", 40, {"accuracy": 0.8})
+    settings = Interpolation(
+        0.3, "gaussian", 2.5, 7, chosen_by="leave-one-out", n_entries=40, evidence={"accuracy": 0.8}
+    )
     assert Interpolation.from_mapping({**settings.to_mapping(), "of_a_later_version": 1}) == settings

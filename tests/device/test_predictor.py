@@ -51,10 +51,10 @@ def test_a_learnt_example_counts_in_the_very_next_prediction(predictor: Predicto
 
 def test_sample_in_gives_a_label_and_batch_in_gives_an_array(predictor: Predictor) -> None:
     assert predictor.predict([1.0, 0.0]) == "right"
-    assert predictor.predict([[1.0, 0.0], [-1.0, 0.0]]).tolist() == ["right", "left"]
+    assert list(predictor.predict([[1.0, 0.0], [-1.0, 0.0]])) == ["right", "left"]
     assert predictor.predict_proba([1.0, 0.0]).shape == (3,)
     assert predictor.predict_proba(np.zeros((5, 2))).shape == (5, 3)
-    assert predictor.predict(np.zeros((0, 2))).shape == (0,)
+    assert len(predictor.predict(np.zeros((0, 2)))) == 0
 
 
 def test_full_datastore_evicts_the_oldest_entry(model: Path, tmp_path: Path) -> None:
@@ -312,5 +312,5 @@ def test_head_answers_once_tuned_with_it(model: Path, tmp_path: Path) -> None:
         predictor.learn(x, y)
         assert predictor.interpolation.experts == "knn+head"
         assert predictor.interpolation.head is not None
-        assert (predictor.predict(x) == y).mean() > 0.9
+        assert np.mean(predictor.predict(x) == y) > 0.9
         np.testing.assert_allclose(predictor.explain(x[0]).probabilities, predictor.predict_proba(x[0]), atol=1e-6)
