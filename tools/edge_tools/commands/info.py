@@ -8,9 +8,11 @@ from edge_sdk.compressed import CompressedMemory
 from edge_sdk.datastore import entries_bytes
 from edge_sdk.datastore.notices import LOCK_BYTES
 from edge_sdk.datastore.storage import PROTOTYPES
+from edge_sdk.record import Record
 from edge_tools.commands.tune import interpolation_rows
 from edge_tools.options import DatastoreArgument, JsonOption
-from edge_tools.output import print_json, print_table, say, size
+from edge_tools.output import percent, print_json, print_table, say, size
+from edge_tools.sparkline import sparkline
 from edge_tools.storage import disk_by_part
 
 EXAMPLE = "edge-sdk info me.store"
@@ -45,6 +47,7 @@ def info_command(datastore: DatastoreArgument, as_json: JsonOption = False) -> N
             "damaged slots": store.damaged,
             "index": "exact",
         }
+        record = Record.of(store)
         formula = formula_bytes(store)
         memory = CompressedMemory(store)
         if memory.refresh():
@@ -61,10 +64,13 @@ def info_command(datastore: DatastoreArgument, as_json: JsonOption = False) -> N
             each.label: {"entries": each.entries, "youngest": each.youngest, "oldest": each.oldest} for each in counts
         }
         document = {**facts, "interpolation": settings.to_mapping(), "classes": classes, "bytes": parts}
-        print_json({**document, "bytes_by_formula": formula, "emptied_classes": list(emptied)})
+        online = {} if record is None else {"online": record_document(record)}
+        print_json({**document, "bytes_by_formula": formula, "emptied_classes": list(emptied), **online})
         return
     print_table("Datastore", ("", ""), [(name, str(value)) for name, value in facts.items()])
     print_table("Interpolation", ("setting", "value"), interpolation_rows(settings))
+    if record is not None:
+        print_table(*record_table(record))
     print_table(
         "Classes (age: how many entries were learnt later)",
         ("label", "entries", "youngest", "oldest"),
@@ -121,3 +127,29 @@ def current_interpolation(store: Datastore) -> Interpolation:
 
 def _age(age: int | None) -> str:
     return "-" if age is None else str(age)
+
+
+def record_document(record: Record) -> dict[str, object]:
+    """What learning online has recorded, for programs."""
+    return {
+        "seen": record.weight.seen,
+        "curve": [
+            {"seen": seen, "global": theirs, "personalised": ours} for seen, theirs, ours in record.weight.curve()
+        ],
+        "drifts": record.drift.signals,
+        "changed_at": record.drift.changed_at,
+    }
+
+
+def record_table(record: Record) -> tuple[str, tuple[str, ...], list[tuple[str, ...]]]:
+    """Title, columns and rows of the predict-then-learn curve."""
+    curve = record.weight.curve()
+    theirs, ours = record.weight.accuracies()
+    title = f"Predicted, then learnt: {record.weight.seen} inputs, {record.weight.stride} to a bar"
+    if record.drift.signals:
+        title += f"; {record.drift.signals} drifts, the last one from entry {record.drift.changed_at} on"
+    rows = [
+        ("global", percent(theirs), sparkline([point[1] for point in curve])),
+        ("personalised", percent(ours), sparkline([point[2] for point in curve])),
+    ]
+    return title, ("model", "accuracy", "over time"), list(rows)

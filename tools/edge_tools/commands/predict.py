@@ -26,18 +26,31 @@ OptionalDatastore = Annotated[Path | None, typer.Option("--datastore", help="The
 UnreadColumnOption = Annotated[
     str | None, typer.Option("--label-column", help="A table's column to leave out, if its name is no usual label.")
 ]
+RejectOption = Annotated[
+    float | None,
+    typer.Option(
+        "--reject-above",
+        min=0.0,
+        max=1.0,
+        help="Answer `none of these` where the novelty is above this; 0.99 costs one known input in a hundred.",
+    ),
+]
 JsonLinesOption = Annotated[bool, typer.Option("--json", help="Print one JSON object a line instead of a table.")]
 
 
-Answering = Callable[[np.ndarray], tuple[list[str], np.ndarray]]
-"""Samples in; labels and their probabilities out."""
+NONE_OF_THESE = "none of these"
+
+Answering = Callable[[np.ndarray], tuple[list[str | None], np.ndarray]]
+"""Samples in; labels (None: rejected) and their probabilities out."""
 
 
 class Answer(NamedTuple):
     """What was predicted for one input."""
 
     name: str
-    label: str
+    label: str | None
+    """None: unlike everything in the datastore (`--reject-above`)."""
+
     probability: float
 
 
@@ -46,6 +59,7 @@ def predict_command(
     model: ModelOption,
     datastore: OptionalDatastore = None,
     interpolation_weight: LambdaOption = None,
+    reject_above: RejectOption = None,
     label_column: UnreadColumnOption = None,
     as_json: JsonLinesOption = False,
 ) -> None:
@@ -55,6 +69,8 @@ def predict_command(
     """
     if datastore is None and interpolation_weight is not None:
         raise ConfigError("--lambda mixes in a datastore; name it with --datastore")
+    if datastore is None and reject_above is not None:
+        raise ConfigError("--reject-above compares with a datastore; name it with --datastore")
     hush_pillow()
     with ExitStack() as stack:
         answer: Answering
@@ -67,7 +83,7 @@ def predict_command(
                 Predictor.open(model, datastore, read_only=True, interpolation_weight=interpolation_weight)
             )
             spec = predictor.metadata.input
-            answer = _personal_answer(predictor)
+            answer = _personal_answer(predictor, reject_above)
         refused = _predict_all(
             open_source(inputs, spec, labels="ignored", label_column=label_column), answer, as_json=as_json
         )
@@ -89,7 +105,7 @@ def _predict_all(source: Source, answer: Answering, *, as_json: bool) -> int:
             elif as_json:
                 print_json(result._asdict())
             else:
-                rows.append((result.name, result.label, f"{result.probability:.3f}"))
+                rows.append((result.name, result.label or NONE_OF_THESE, f"{result.probability:.3f}"))
         sys.stdout.flush()
     for note in source.notes:
         say(note)
@@ -101,25 +117,35 @@ def _predict_all(source: Source, answer: Answering, *, as_json: bool) -> int:
 def _global_answer(encoder: Encoder) -> Answering:
     """Labels and probabilities by the model file alone."""
 
-    def answer(x: np.ndarray) -> tuple[list[str], np.ndarray]:
+    def answer(x: np.ndarray) -> tuple[list[str | None], np.ndarray]:
         probabilities = encoder.encode(x).probabilities
         return [encoder.metadata.classes[best] for best in probabilities.argmax(axis=1)], probabilities.max(axis=1)
 
     return answer
 
 
-def _personal_answer(predictor: Predictor) -> Answering:
-    """Labels and probabilities by the blend."""
+def _personal_answer(predictor: Predictor, reject_above: float | None) -> Answering:
+    """Labels and probabilities by the blend; no label where the novelty is above a threshold."""
 
-    def answer(x: np.ndarray) -> tuple[list[str], np.ndarray]:
-        found = predictor.distributions(x)
+    def answer(x: np.ndarray) -> tuple[list[str | None], np.ndarray]:
+        found = predictor.distributions(x, novelty=reject_above is not None)
         best = winners(found.blended, found.global_probabilities)
-        return [found.classes[number] for number in best], found.blended[np.arange(len(best)), best]
+        labels: list[str | None] = [found.classes[number] for number in best]
+        if reject_above is not None:
+            if found.novelty is None:
+                folder = predictor.datastore.folder
+                raise ConfigError(
+                    f"{folder}: --reject-above needs a tuned datastore that is not compressed: edge-sdk tune {folder}"
+                )
+            labels = [
+                label if score <= reject_above else None for label, score in zip(labels, found.novelty, strict=True)
+            ]
+        return labels, found.blended[np.arange(len(best)), best]
 
     return answer
 
 
-def _answers(batch: Batch, answer: Callable[[np.ndarray], tuple[list[str], np.ndarray]]) -> Iterator[Answer | Refused]:
+def _answers(batch: Batch, answer: Answering) -> Iterator[Answer | Refused]:
     """Answers of a batch; a row that the model cannot take costs that row alone."""
     yield from batch.refused
     if not len(batch):

@@ -1,18 +1,46 @@
 """edge-sdk tune: choose λ_m, kernel, bandwidth and k by leave-one-out, and save them in the datastore."""
 
+from typing import Annotated
+
+import typer
+
 from edge_sdk import Datastore, Interpolation
-from edge_sdk.interpolation import tune_datastore
+from edge_sdk.interpolation import CRITERIA, EXPERTS, tune_datastore
 from edge_sdk.neighbors import ExactIndex
 from edge_tools.options import DatastoreArgument, JsonOption
 from edge_tools.output import percent, print_json, print_table
 
-EXAMPLE = "edge-sdk tune me.store"
+EXAMPLE = "edge-sdk tune me.store --experts knn+head"
+
+ExpertsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--experts", help=f"What answers from memory: {' or '.join(EXPERTS)}; default: as before, knn at first."
+    ),
+]
+CriterionOption = Annotated[
+    str, typer.Option("--criterion", help=f"How λ_m is chosen: {' or '.join(CRITERIA)} (the paper's seven values).")
+]
+GapOption = Annotated[
+    int,
+    typer.Option(
+        "--gap",
+        min=0,
+        help="Leave out entries up to so many places before and after as well (sensor windows in a row).",
+    ),
+]
 
 
-def tune_command(datastore: DatastoreArgument, as_json: JsonOption = False) -> None:
+def tune_command(
+    datastore: DatastoreArgument,
+    experts: ExpertsOption = None,
+    criterion: CriterionOption = CRITERIA[0],
+    gap: GapOption = 0,
+    as_json: JsonOption = False,
+) -> None:
     """Choose λ_m, kernel, bandwidth and k by leave-one-out over the stored entries, and save them."""
     with Datastore.open(datastore) as store:
-        chosen = tune_datastore(store, ExactIndex(store))
+        chosen = tune_datastore(store, ExactIndex(store), experts=experts, criterion=criterion, gap=gap)
     if as_json:
         print_json(chosen.to_mapping())
     else:
@@ -26,6 +54,7 @@ def interpolation_rows(settings: Interpolation) -> list[tuple[str, str]]:
         ("kernel", settings.kernel),
         ("bandwidth σ", f"{settings.bandwidth:.3f}"),
         ("k", str(settings.k)),
+        *_head_rows(settings),
         ("chosen by", f"{settings.chosen_by}, at {settings.n_entries} entries"),
     ]
     if settings.evidence:
@@ -33,3 +62,11 @@ def interpolation_rows(settings: Interpolation) -> list[tuple[str, str]]:
         rows.append(("leave-one-out accuracy, global", percent(evidence["global_accuracy"])))
         rows.append(("leave-one-out accuracy, blend", percent(evidence["accuracy"])))
     return rows
+
+
+def _head_rows(settings: Interpolation) -> list[tuple[str, str]]:
+    """The closed-form head's settings, if there is one."""
+    if settings.head is None:
+        return [("experts", settings.experts)]
+    head = f"ridge {settings.head.ridge:g}, sharpness {settings.head.sharpness:g}"
+    return [("experts", settings.experts), ("head's share of the memory", percent(settings.head_share)), ("head", head)]
