@@ -44,8 +44,8 @@ _FINAL_BATCHES = (1, 2, 5)
 """Of the file that is put in place; its float32 graph was proved at `BATCHES` before."""
 
 INT8_TOLERANCE = 0.1
-"""The same for int8, where a sum that rounds the other way moves an activation by one step of 256: integer kernels and the
-same graph in float arithmetic differ by 0.02 on MobileNetV2."""
+"""The same for int8, where a sum that rounds the other way moves an activation by one step of 256. Integer kernels and
+the same graph in float arithmetic differ by 0.02 on MobileNetV2."""
 
 
 def export_model(
