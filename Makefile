@@ -41,6 +41,8 @@ PYTHON ?= $(shell for name in python3 python3.11 python3.12 python3.13 python3.1
 
 PIP := -m pip install --quiet --quiet
 
+include tools/boards.mk
+
 .PHONY: help demo demo-export accuracy faults bench-compress bench-learn soak fuzz bench-ingest test test-device test-workstation wheel lint device workstation clean
 
 help:  ## This list

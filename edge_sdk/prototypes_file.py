@@ -13,14 +13,16 @@ alone: a budget can be kept before anything is written. Every member's CRC-32 is
 import io
 import json
 import os
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from edge_sdk.errors import ConfigError, DatastoreError
+
+if TYPE_CHECKING:
+    import zipfile  # loaded where it is used, with the compressors it brings: few datastores are compressed
 
 FORMAT_VERSION = 1
 KEY_DTYPES = {"float32": "<f4", "float16": "<f2", "int8": "|i1"}
@@ -99,6 +101,8 @@ def write_prototypes(path: Path, content: PrototypesFile) -> int:
         ConfigError: the settings do not fit their 384 bytes.
         DatastoreError: the medium refuses. An old file is still there.
     """
+    import zipfile
+
     text = json.dumps(content.settings, sort_keys=True, separators=(",", ":")).encode()
     if len(text) > SETTINGS_BYTES:
         raise ConfigError(f"the settings of {path.name} take {len(text)} bytes, there is room for {SETTINGS_BYTES}")
@@ -126,6 +130,8 @@ def read_prototypes(path: Path) -> PrototypesFile:
     Raises:
         DatastoreError: missing, damaged, hostile, of a newer format, or not such a file.
     """
+    import zipfile
+
     try:
         if path.stat().st_size > _LARGEST_FILE:
             raise ValueError(f"{path.stat().st_size} bytes, more than any compressed memory")
@@ -151,7 +157,7 @@ def read_prototypes(path: Path) -> PrototypesFile:
     return PrototypesFile(settings, prototypes, projection)
 
 
-def _read_settings(archive: zipfile.ZipFile, members: dict[str, zipfile.ZipInfo], path: Path) -> dict[str, Any]:
+def _read_settings(archive: "zipfile.ZipFile", members: "dict[str, zipfile.ZipInfo]", path: Path) -> dict[str, Any]:
     settings = json.loads(_read_member(archive, members, "settings").tobytes())
     if not isinstance(settings, dict):
         raise ValueError("settings are no mapping")
@@ -162,10 +168,10 @@ def _read_settings(archive: zipfile.ZipFile, members: dict[str, zipfile.ZipInfo]
     return settings
 
 
-def _read_member(archive: zipfile.ZipFile, members: dict[str, zipfile.ZipInfo], name: str) -> np.ndarray:
+def _read_member(archive: "zipfile.ZipFile", members: "dict[str, zipfile.ZipInfo]", name: str) -> np.ndarray:
     info = members[name + ".npy"]
-    if info.compress_type != zipfile.ZIP_STORED or info.file_size > _LARGEST_FILE:
-        raise ValueError(f"member {name} is compressed or too large")
+    if info.compress_type != 0 or info.file_size > _LARGEST_FILE:
+        raise ValueError(f"member {name} is compressed or too large")  # 0: stored as it is
     array: np.ndarray = np.lib.format.read_array(io.BytesIO(archive.read(info)), allow_pickle=False)
     return array
 

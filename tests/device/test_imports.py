@@ -29,3 +29,10 @@ def test_importing_edge_sdk_loads_only_numpy_and_onnxruntime_from_outside(tmp_pa
 
 def test_importing_the_command_line_loads_nothing_of_the_workstation(tmp_path: Path) -> None:
     assert _loaded_by("import edge_tools.cli", tmp_path) & (HEAVY - {"rich", "typer"}) == set()
+
+
+def test_importing_edge_sdk_loads_no_library_that_a_prediction_does_not_need(tmp_path: Path) -> None:
+    """OpenSSL, compressors and the like: 5 MB of resident memory and a tenth of the start (docs/footprint.md)."""
+    rare = {"bz2", "difflib", "hashlib", "hmac", "lzma", "secrets", "shutil", "subprocess", "tempfile", "zipfile"}
+    ours = _loaded_by("from edge_sdk import Predictor", tmp_path) - _loaded_by("import numpy, onnxruntime", tmp_path)
+    assert ours & rare == set()

@@ -43,7 +43,8 @@ def measure_latency(predictor: Predictor, samples: np.ndarray, *, repeats: int =
     """Time one prediction and its parts.
 
     Args:
-        predictor: model file and datastore; with an empty datastore search and blend are 0.
+        predictor: model file and datastore; with an empty datastore search and blend are 0. Its encoder should answer
+            as it will on the device (`OwnEntries`).
         samples: (n, *input shape), gone through in turn, n at least 1.
         repeats: how often to time each part.
 
@@ -83,7 +84,7 @@ def measure_learning(predictor: Predictor, samples: np.ndarray, *, repeats: int 
 
 
 def random_samples(spec: InputSpec, *, n: int = 32) -> np.ndarray:
-    """Seeded random inputs (n, *input shape): latency does not depend on the values."""
+    """Seeded random inputs (n, *input shape): what a run of the model takes does not depend on the values."""
     random = np.random.default_rng(0)
     if np.dtype(spec.dtype).kind == "f":
         return random.standard_normal((n, *spec.shape)).astype(spec.dtype)

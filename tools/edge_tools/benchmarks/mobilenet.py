@@ -25,7 +25,7 @@ _SETTINGS = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96,
 
 
 class MobileNetV2(nn.Module):
-    """2 200 000 weights without the classifier, 300 million multiply-accumulates a picture, embedding of 1280 numbers."""
+    """2.2 million weights, 300 million multiply-accumulates a picture, an embedding of 1280 numbers."""
 
     def __init__(self) -> None:
         super().__init__()
