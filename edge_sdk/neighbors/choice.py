@@ -30,7 +30,7 @@ _WIDE_PENALTY, _PLAIN_PENALTY = 1.2, 1.25
 """More memory must buy this much speed."""
 
 _SAMPLE = 4096  # entries that directions and counts rest on; a count's standard error is then a few percent
-_OWN_QUERIES = 24
+_QUERIES = 24
 _K = 10
 _PASSES = 2  # of subspace iteration: more improve no count by a twentieth on the sets of docs/performance.md
 _OUTLIER = 1e4  # entries farther out than this many spreads say nothing about directions
@@ -188,7 +188,7 @@ class _Sampled:
     def _queries(self) -> tuple[np.ndarray, np.ndarray]:
         """Queries to try, float32 (m, dim), and the square of the distance to the k-th nearest entry of each."""
         if self._near is None:
-            own = spread_out(self._slots, _OWN_QUERIES)
+            own = spread_out(self._slots, max(8, _QUERIES - len(self._recent)))
             tried = np.concatenate([block.embeddings for block in self._datastore.read_blocks(own)] + [self._recent])
             queries = self._scaled(tried)
             k = min(_K + 1, self.n_entries)  # an own entry finds itself; for a recent query one more changes little

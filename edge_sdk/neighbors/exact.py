@@ -239,7 +239,7 @@ class ExactIndex(Index):
             return
         has_grown = n_entries >= 2 * built.n_entries
         has_turned_over = self._version - built.version > _TURNOVERS * n_entries
-        has_drifted = self._n_queries > self._patience and self._rows > 2.0 * built.choice.rows + 32.0
+        has_drifted = self._n_queries > self._patience and self._rows > 1.5 * built.choice.rows + 32.0
         if has_drifted:
             self._patience *= 2
         if has_grown or has_turned_over or has_drifted:

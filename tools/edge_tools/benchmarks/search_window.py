@@ -189,8 +189,19 @@ SCHEMES: dict[str, tuple[str | None, Callable[[np.ndarray], Scheme]]] = {
 }
 
 
-def run_window(scheme: str, n: int, dim: int, turnovers: float, *, block: int = _BLOCK) -> WindowResult:
-    """Turn the window and measure."""
+def run_window(
+    scheme: str, n: int, dim: int, turnovers: float, *, block: int = _BLOCK, ring_every: int = 1
+) -> WindowResult:
+    """Turn the window and measure.
+
+    Args:
+        scheme: one of `SCHEMES`.
+        n: entries in the window.
+        dim: their width.
+        turnovers: how often the window is replaced.
+        block: cycles between two looks at the ring buffer.
+        ring_every: every so many cycles the ring buffer answers a query, whose time counts that often.
+    """
     module, make = SCHEMES[scheme]
     result = WindowResult(scheme, n, dim)
     if module is not None and importlib.util.find_spec(module) is None:
@@ -212,11 +223,7 @@ def run_window(scheme: str, n: int, dim: int, turnovers: float, *, block: int = 
             break
         part = range(number, min(number + block, last))
         mine = _cycles(window, part, stream, timed)
-        start = time.perf_counter()
-        for each in part:
-            ring.update(each, _entry(stream, each))
-            ring.query(_query(stream, each))
-        theirs = time.perf_counter() - start
+        theirs = _ring_seconds(ring, part, stream, ring_every)
         timed["ring"].append(theirs / len(part))
         block_ratios.append(theirs / mine)
         result.stale += int((window.query(stream[part[0] % _FRESH]) <= part[-1] - n).sum())
@@ -257,6 +264,19 @@ def _cycles(window: Scheme, numbers: range, stream: np.ndarray, timed: dict[str,
     elapsed = time.perf_counter() - begin
     timed["cycle"].append(elapsed / len(numbers))
     return elapsed
+
+
+def _ring_seconds(ring: Ring, numbers: range, stream: np.ndarray, every: int) -> float:
+    """Seconds the ring buffer takes for the same cycles."""
+    start = time.perf_counter()
+    for number in numbers:
+        ring.update(number, _entry(stream, number))
+    seconds = time.perf_counter() - start
+    start = time.perf_counter()
+    asked = numbers[::every]
+    for number in asked:
+        ring.query(_query(stream, number))
+    return seconds + (time.perf_counter() - start) * len(numbers) / len(asked)
 
 
 def _recall(window: Scheme, ring: Ring, stream: np.ndarray) -> float:
