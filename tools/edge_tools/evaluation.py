@@ -1,15 +1,21 @@
 """Evaluation: what personalisation gains on labelled examples that the device has not learnt."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from edge_sdk import InputError, Predictor
+from edge_sdk.encoder import as_batch
 from edge_sdk.inputs import open_source
 from edge_sdk.interpolation import log_loss, winners
 from edge_tools.metrics import accuracy, calibration_error
 from edge_tools.progress import progress
+
+if TYPE_CHECKING:
+    from edge_tools.benchmarks.reproduce.clients import Client
 
 _BATCH_SIZE = 32
 
@@ -63,22 +69,13 @@ def evaluate(predictor: Predictor, path: Path) -> Evaluation:
     Raises:
         InputError: an example without a label, with one that the predictor does not know, or one that is refused.
     """
-    source = open_source(path, predictor.metadata.input)
-    column = {name: number for number, name in enumerate(predictor.classes)}
     labels: list[int] = []
     blended, global_probabilities = [], []
-    n_batches = None if source.count is None else -(-source.count // _BATCH_SIZE)
-    for batch in progress(source.batches(_BATCH_SIZE), total=n_batches, label="evaluating"):
-        if batch.refused:
-            raise InputError(f"{batch.refused[0].name}: {batch.refused[0].reason}; an evaluation leaves nothing out")
-        if batch.labels is None:
-            raise InputError(f"{path}: no labels; an evaluation needs them")
-        labels.extend(_column_of(name, label, column) for name, label in zip(batch.names, batch.labels, strict=True))
-        distributions = predictor.distributions(batch.x)
+    for x, class_ids in _labelled(predictor, path):
+        labels.extend(class_ids)
+        distributions = predictor.distributions(x)
         blended.append(distributions.blended)
         global_probabilities.append(distributions.global_probabilities)
-    if not labels:
-        raise InputError(f"{path}: no examples")
     return score(
         np.concatenate(blended),
         np.concatenate(global_probabilities),
@@ -86,6 +83,59 @@ def evaluate(predictor: Predictor, path: Path) -> Evaluation:
         classes=predictor.classes,
         interpolation_weight=predictor.interpolation.interpolation_weight,
     )
+
+
+def read_client(predictor: Predictor, path: Path) -> "Client":
+    """The stored entries and the labelled examples of a source as encoded arrays, for curves over settings.
+
+    Args:
+        predictor: opened with the user's datastore, which must not be empty.
+        path: labelled examples that were not learnt.
+
+    Raises:
+        InputError: as `evaluate`, or the datastore is empty.
+    """
+    from edge_tools.benchmarks.reproduce.clients import Client, Examples
+
+    store = predictor.datastore
+    slots = store.table.order
+    if not len(slots):
+        raise InputError(f"{store.folder}: no entries; curves need what the user has learnt")
+    embeddings, probabilities, labels = [], [], []
+    for x, class_ids in _labelled(predictor, path):
+        encoded = predictor.encoder.encode(as_batch(x, predictor.metadata.input)[0])
+        embeddings.append(encoded.embeddings)
+        probabilities.append(predictor.with_new_classes(encoded.probabilities))
+        labels.extend(class_ids)
+    return Client(
+        Examples(store.embeddings(slots), store.probabilities(slots), store.table.labels[slots].astype(np.int64)),
+        Examples(np.concatenate(embeddings), np.concatenate(probabilities), np.array(labels)),
+    )
+
+
+def _labelled(predictor: Predictor, path: Path) -> Iterator[tuple[np.ndarray, list[int]]]:
+    """Batches of a labelled source with their class ids; at least one.
+
+    Raises:
+        InputError: an example without a label, with one that the predictor does not know, or one that is refused.
+    """
+    source = open_source(path, predictor.metadata.input)
+    column = {name: number for number, name in enumerate(predictor.classes)}
+    n_batches = None if source.count is None else -(-source.count // _BATCH_SIZE)
+    is_empty = True
+    for batch in progress(source.batches(_BATCH_SIZE), total=n_batches, label="evaluating"):
+        if batch.refused:
+            raise InputError(f"{batch.refused[0].name}: {batch.refused[0].reason}; an evaluation leaves nothing out")
+        if batch.labels is None:
+            raise InputError(f"{path}: no labels; an evaluation needs them")
+        if len(batch):
+            is_empty = False
+            yield (
+                batch.x,
+                [_column_of(name, label, column) for name, label in zip(batch.names, batch.labels, strict=True)],
+            )
+    if is_empty:
+        raise InputError(f"{path}: no examples")
 
 
 def score(

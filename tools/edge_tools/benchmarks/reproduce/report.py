@@ -108,10 +108,8 @@ def _curve_sections(curves: Curves) -> list[Section]:
     settings += [("σ", f"{sigma:g}", _percent(value)) for sigma, value in curves.by_bandwidth]
     capacity = [(_percent(share), _percent(knn), _percent(head)) for share, knn, head in curves.by_capacity]
     return [
-        Section(
-            "λ grows with n_m", "lambda", ("n_m", "mean λ_m by leave-one-out", "best fixed λ", "its accuracy"), chosen
-        ),
-        Section("k and bandwidth hardly matter", "settings", ("setting", "value", "accuracy"), settings),
+        Section("λ and n_m", "lambda", ("n_m", "mean λ_m by leave-one-out", "best fixed λ", "its accuracy"), chosen),
+        Section("k and bandwidth", "settings", ("setting", "value", "accuracy"), settings),
         Section("Capacity", "capacity", ("kept, newest first", "knn", "knn+head"), capacity),
     ]
 
