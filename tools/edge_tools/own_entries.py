@@ -1,8 +1,8 @@
 """OwnEntries: an encoder that answers with entries of the user's own datastore, for measuring.
 
 Random inputs give embeddings that lie far from everything, and a search for those costs something else than it will on
-the device. So the model runs on the random input, which takes the time and memory it always takes, and its answer is then
-replaced by an entry.
+the device. So the model runs on the random input, which takes the time and memory it always takes, and its answer is
+then replaced by an entry.
 """
 
 import numpy as np

@@ -1,11 +1,13 @@
 """What edge_sdk adds: to an import, to a prediction of MobileNetV2, to the memory of its process.
 
-Every figure is a ratio or a difference of two things measured in turn in the same run, so it holds on a busy machine about
-as well as on a quiet one. Figures:
+Every figure is a ratio or a difference of two things measured in turn in the same run, so it holds on a busy machine
+about as well as on a quiet one. Figures:
 
-- import: fresh interpreters, `import numpy, onnxruntime` and `from edge_sdk import Predictor` alternating; the fastest of
+- import: fresh interpreters, `import numpy, onnxruntime` and `from edge_sdk import Predictor` alternating; the
+fastest of
   each and the median resident memory of each;
-- share: after every real run of the model, which leaves the processor's caches as it does on a device, one prediction by a
+- share: after every real run of the model, which leaves the processor's caches as it does on a device, one prediction
+by a
   `Predictor` whose model answers at once; the medians of both (the encoder's own checks count as the model's);
 - memory: private anonymous bytes of fresh processes, with and without us; the medians.
 
