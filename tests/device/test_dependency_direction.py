@@ -29,6 +29,8 @@ THE_ONE_FILE = {
     ("edge_sdk/inputs/audio.py", "soxr"),
     ("edge_sdk/inputs/images.py", "PIL"),
     ("edge_sdk/inputs/sources/parquet.py", "pyarrow"),
+    ("tools/edge_tools/benchmarks/compress.py", "examples"),  # the watch's people; benchmarks run in a checkout
+    ("tools/edge_tools/benchmarks/reproduce/clients.py", "examples"),
     *(("tools/edge_tools/benchmarks/search_peers.py", peer) for peer in ("faiss", "hnswlib", "usearch")),
 }
 """Where the runtime may use what it does not load at import time, and the benchmark what it compares with."""
