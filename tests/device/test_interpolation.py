@@ -1,10 +1,12 @@
 """The blend's arithmetic: the vectors of the paper's formula, its edges, and how λ_m is chosen."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from edge_sdk.datastore import Datastore
 from edge_sdk.errors import ConfigError
 from edge_sdk.interpolation import (
     Interpolation,
@@ -12,12 +14,16 @@ from edge_sdk.interpolation import (
     blend,
     kernel_weights,
     knn_probabilities,
+    leave_one_out,
     log_loss,
     mixture_weights,
     shrink,
     tune,
+    tune_datastore,
     winners,
 )
+from edge_sdk.model import InputSpec, ModelMetadata
+from edge_sdk.neighbors import ExactIndex
 
 # Keys (0,0)->0, (0,1)->1, (1,0)->0, (3,4)->1 seen from (0, 0.5); the tie of the first two is ordered newest first.
 DISTANCES = np.sqrt([[0.25, 0.25, 1.25, 21.25]])
@@ -129,3 +135,52 @@ def test_settings_survive_the_manifest() -> None:
         0.3, "gaussian", 2.5, 7, chosen_by="leave-one-out", n_entries=40, evidence={"accuracy": 0.8}
     )
     assert Interpolation.from_mapping({**settings.to_mapping(), "of_a_later_version": 1}) == settings
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Datastore:
+    """120 entries whose labels have nothing to do with anything."""
+    random = np.random.default_rng(5)
+    model = ModelMetadata(tuple("abcde"), InputSpec("input", (6,)), 6, "f" * 64, graph_crc32=0)
+    made = Datastore.create(tmp_path / "me.store", model=model, capacity=200)
+    labels = [str(label) for label in random.choice(list("abcde"), 120)]
+    made.add(random.standard_normal((120, 6)).astype(np.float32), labels, random.dirichlet(np.ones(5), 120))
+    return made
+
+
+def test_an_entry_that_finds_itself_would_drive_the_weight_to_one(store: Datastore) -> None:
+    slots = store.table.order
+    itself = ExactIndex(store).search(store.embeddings(slots), 15)
+    cheating = LeftOut(store.table.labels[slots], store.probabilities(slots), itself.labels, itself.distances)
+    assert tune(cheating, n_entries=120).interpolation_weight > 0.8
+    assert tune_datastore(store, ExactIndex(store)).interpolation_weight < 0.05
+
+
+@pytest.mark.parametrize("gap", [0, 1, 3, 500])
+def test_left_out_neighbours_are_farther_in_time_than_the_gap(store: Datastore, gap: int) -> None:
+    found = leave_one_out(store, ExactIndex(store), k=10, gap=gap)
+    sequences = store.table.sequences[store.table.order].astype(int)
+    embeddings = store.embeddings(store.table.order).astype(float)
+    used = min(gap, 59)
+    for row in (0, 60, 119):
+        far = np.flatnonzero(np.abs(sequences - sequences[row]) > used)
+        nearest = np.sort(np.sqrt(((embeddings[far] - embeddings[row]) ** 2).sum(axis=1)))[
+            : found.neighbor_labels.shape[1]
+        ]
+        np.testing.assert_allclose(found.neighbor_distances[row], nearest, atol=1e-6)
+
+
+def test_gap_below_zero_is_refused(store: Datastore) -> None:
+    with pytest.raises(ConfigError):
+        tune_datastore(store, ExactIndex(store), gap=-1)
+
+
+def test_paper_grid_takes_one_of_seven_values_by_accuracy() -> None:
+    labels = np.arange(400) % 5
+    right = np.where(np.random.default_rng(0).random((400, 15)) < 0.9, labels[:, None], (labels[:, None] + 1) % 5)
+    chosen = tune(left_out(labels, right, np.full((400, 5), 0.2, np.float32)), n_entries=400, criterion="grid")
+    assert chosen.kernel == "laplacian"
+    assert chosen.bandwidth == 1.0
+    assert chosen.k == 10
+    weight = chosen.interpolation_weight * 410 / 400  # before the shrinkage
+    assert min(abs(weight - value) for value in (0.1, 0.3, 0.5, 0.7, 0.9, 0.99)) < 1e-9
