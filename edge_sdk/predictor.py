@@ -467,7 +467,7 @@ class Predictor:
         tune: bool,
     ) -> Learnt:
         """Store what was encoded, leaving out what is stored already."""
-        sources = np.array([source_digest(sample) for sample in batch], np.uint64)
+        sources = source_digests(batch)
         with self._lock:
             self._datastore.refresh()
             new = np.arange(len(batch)) if allow_duplicates else self._new_rows(sources, labels)
@@ -528,6 +528,8 @@ class Predictor:
     def _new_rows(self, sources: np.ndarray, labels: list[str]) -> np.ndarray:
         """Rows whose (input, label) is neither stored nor earlier in the same batch."""
         slots = self._datastore.find_sources(sources)
+        if (slots < 0).all() and len(np.unique(sources)) == len(sources):
+            return np.arange(len(sources))  # the usual case in bulk, in a tenth of the time
         classes, stored = self._datastore.classes, self._datastore.table.labels
         seen: set[tuple[int, str]] = set()
         rows = []
@@ -619,10 +621,16 @@ def _check_online(online: bool, forget_on_drift: bool, read_only: bool, fixed: I
         raise ConfigError("give either online=True or an interpolation weight, not both")
 
 
-def source_digest(sample: np.ndarray) -> int:
-    """64-bit digest of one sample as the model takes it, never 0 (0 means unknown)."""
-    digest = blake2b(np.ascontiguousarray(sample).data, digest_size=8).digest()
-    return int.from_bytes(digest, "little") or 1
+def source_digests(batch: np.ndarray) -> np.ndarray:
+    """uint64 (n,), a digest of each sample as the model takes it, never 0 (0 means unknown)."""
+    if not batch.size:
+        return np.zeros(len(batch), np.uint64)
+    size = batch.nbytes // len(batch)
+    content = np.ascontiguousarray(batch).data.cast("B")
+    joined = b"".join(
+        [blake2b(content[start : start + size], digest_size=8).digest() for start in range(0, batch.nbytes, size)]
+    )
+    return np.maximum(np.frombuffer(joined, "<u8").astype(np.uint64), np.uint64(1))
 
 
 def _as_labels(y: object, n_rows: int) -> list[str]:
