@@ -1,8 +1,8 @@
 """Ingest speed: 50 000 small pictures into a datastore, against bare onnxruntime on the same pixels in equal batches.
 
-Both are timed in turn on every batch of one run, so a busy machine slows both. Decoding is timed apart: it is the same
-work for whoever reads the files. What remains of `ingest` is checking, digesting, looking for duplicates, encoding and
-storing.
+Both are timed in turn on every batch of one run, so a busy machine slows both; the ratio of their processor times
+leaves out what others do to the disk and the clock. Decoding is timed apart: it is the same work for whoever reads the
+files. What remains of `ingest` is checking, digesting, looking for duplicates, encoding and storing.
 
     python -m edge_tools.benchmarks.ingest
 """
@@ -86,6 +86,7 @@ class Stopwatch:
         self._session = session
         self._input_name = input_name
         self.decoding = self.bare = self.learning = 0.0
+        self.bare_cpu = self.learning_cpu = 0.0
         self.n_inputs = 0
         self.resident_mb: list[float] = []
 
@@ -97,15 +98,17 @@ class Stopwatch:
             self.decoding += time.perf_counter() - start
             if batch is None:
                 return
-            start = time.perf_counter()
+            start, start_cpu = time.perf_counter(), time.thread_time()
             for row in range(0, len(batch), BATCH_SIZE):
                 self._session.run(
                     [EMBEDDING_OUTPUT, PROBABILITIES_OUTPUT], {self._input_name: batch.x[row : row + BATCH_SIZE]}
                 )
             self.bare += time.perf_counter() - start
-            start = time.perf_counter()
+            self.bare_cpu += time.thread_time() - start_cpu
+            start, start_cpu = time.perf_counter(), time.thread_time()
             yield batch
             self.learning += time.perf_counter() - start
+            self.learning_cpu += time.thread_time() - start_cpu
             self.n_inputs += len(batch)
             if self.n_inputs // every > len(self.resident_mb):
                 self.resident_mb.append(resident_mb())
@@ -146,6 +149,7 @@ def measure(folder: Path, *, capacity: int) -> dict[str, float]:
         "ingest_per_s": round(done.added / stopwatch.learning, 1),
         "decode_per_s": round(done.added / stopwatch.decoding, 1),
         "ratio": round(stopwatch.bare / stopwatch.learning, 3),
+        "cpu_ratio": round(stopwatch.bare_cpu / stopwatch.learning_cpu, 3),
         "rss_mb_first": round(stopwatch.resident_mb[0], 1),
         "rss_mb_last": round(stopwatch.resident_mb[-1], 1),
     }
