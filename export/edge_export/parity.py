@@ -22,7 +22,10 @@ Reference = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 BATCHES = (1, 2, 5, 64)
 PROBABILITIES_TOLERANCE = 1e-5
 EMBEDDING_TOLERANCE = 1e-4
-"""Relative to the largest absolute value of the embeddings in the batch (or 1, if that is larger)."""
+"""Relative to the largest absolute value of the embeddings in the batch."""
+
+_SMALLEST_SCALE = 1e-6
+"""Below it an embedding holds nothing but rounding."""
 
 _ROW_TOLERANCE = 1e-4
 _SUM_TOLERANCE = 1e-3
@@ -61,7 +64,8 @@ def check_parity(
         result = BatchParity(
             batch,
             difference(probabilities, expected_probabilities, "probabilities"),
-            difference(embedding, expected_embedding, "embedding") / max(1.0, float(np.abs(expected_embedding).max())),
+            difference(embedding, expected_embedding, "embedding")
+            / max(_SMALLEST_SCALE, float(np.abs(expected_embedding).max())),
         )
         if not result.probabilities <= probabilities_tolerance:  # written so that NaN fails
             raise ExportError(
