@@ -165,6 +165,10 @@ class DatastoreReader:
             DatastoreLockedError: a writer held the lock for longer than `lock_wait`.
         """
         with self.lock:
+            if self._view.notices is None:  # a read-only folder without a lock file: nobody can be kept out
+                self._view.refresh()
+                yield
+                return
             self._lock_files()
             try:
                 self._catch_up()

@@ -75,10 +75,11 @@ class View:
         expected = HEADER_BYTES + capacity * self.layout.n_bytes
         found = self.storage.size(ENTRIES)
         if found < expected:
+            path = self.storage.folder / ENTRIES
             raise DatastoreError(
-                f"{self.storage.folder / ENTRIES}: {found} bytes, expected {expected} for {capacity} slots, "
-                "so it was cut short; "
-                "restore the datastore from its backup: edge-sdk restore BACKUP FOLDER"
+                f"{path}: {found} bytes, expected {expected} for {capacity} slots, so it was cut short; "
+                "restore the datastore from its backup: edge-sdk restore BACKUP FOLDER "
+                f"(without one, what is left opens after: truncate -s {expected} {path})"
             )
         mapped = self.storage.map(ENTRIES, expected)
         self.keys = np.frombuffer(mapped, self.layout.record, capacity, HEADER_BYTES)

@@ -333,8 +333,13 @@ def test_a_shortened_file_is_refused_with_both_sizes(create: Creator) -> None:
     path = store.folder / "entries.npy"
     size = path.stat().st_size
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(DatastoreError, match=rf"{size - 1} bytes, expected {size} .*restore"):
+    with pytest.raises(DatastoreError, match=rf"{size - 1} bytes, expected {size} .*restore.* truncate -s {size} "):
         Datastore.open(store.folder)
+    os.truncate(path, HEADER_BYTES + 2 * slot_bytes(DIM, 3) + 20)
+    os.truncate(path, size)  # what the message proposes
+    with Datastore.open(store.folder) as left:
+        assert sequences_by_age(left) == [1, 2]
+        assert left.damaged == 1
 
 
 def test_another_models_store_is_refused_with_the_way_out(create: Creator) -> None:
