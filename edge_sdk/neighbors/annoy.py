@@ -172,10 +172,15 @@ class AnnoyIndex(Index):
         parts = [tail.find(query, asked, hidden, k, self._keys, sequences)]
         n_items = sum(len(s.segment.sequences) for s in self._sealed)
         effort = self._search_k or _EFFORT * self._trees * k
+        vectors: dict[tuple[float, bytes], list[float]] = {}  # segments of one process share centre and spread
         for sealed in self._sealed:
+            segment = sealed.segment
+            if segment.scaling not in vectors:
+                vectors[segment.scaling] = segment.vectors(query).tolist()
             share = max(1, effort * len(sealed.segment.sequences) // n_items)
             is_hidden_here = hidden >= 0 and int(self._owner[hidden]) == sealed.number
-            parts.append(sealed.find(query, k, share, sequences, hidden, is_hidden_here))
+            vector = vectors[segment.scaling]
+            parts.append(sealed.find(vector, k, share, sequences, hidden, is_hidden_here))
         return np.unique(np.concatenate(parts)) if len(parts) > 1 else parts[0]
 
     # Keeping up

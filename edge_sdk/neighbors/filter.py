@@ -128,8 +128,11 @@ class Scan(Bounds):
 
 
 def _multiply(weights: np.ndarray, rows: np.ndarray, products: np.ndarray) -> None:
-    """`products` = weights · rowsᵀ; a single query as matrix times vector, which takes two thirds of the time."""
+    """`products` = weights · rowsᵀ; a single query as matrix times vector, which takes two thirds of the time.
+
+    Rows with gaps between them, as in the map, `matmul` takes as they are and `dot` copies first (7 x the time).
+    """
     if len(weights) == 1:
-        np.dot(rows, weights[0], out=products[0])
+        np.matmul(rows, weights[0], out=products[0])
     else:
         np.matmul(weights, rows.T, out=products)

@@ -76,7 +76,7 @@ class Sealed:
 
     def find(
         self,
-        query: np.ndarray,
+        vector: list[float],
         k: int,
         search_k: int,
         sequences: np.ndarray,
@@ -86,7 +86,7 @@ class Sealed:
         """Slots of the nearest entries that Annoy finds here: at least k, or all.
 
         Args:
-            query: float32 (dim,), as the datastore's keys.
+            vector: the query as `Segment.vectors` gives it.
             k: at least 1.
             search_k: nodes to look at.
             sequences: uint64 (capacity,), the datastore's, by slot.
@@ -98,7 +98,6 @@ class Sealed:
         n_wanted = min(k, self.n_alive - int(is_hidden_here))
         if n_wanted <= 0:
             return np.zeros(0, np.intp)
-        vector = segment.vectors(query).tolist()
         share_alive = self.n_alive / n_items
         n_asked = min(n_items, max(int((k + 4) / share_alive) + 1, search_k // segment.trees))
         search_k = int(search_k / share_alive)

@@ -11,6 +11,7 @@ import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,11 @@ class Segment:
 
     digest: str
     """BLAKE2b digest of the Annoy file."""
+
+    @cached_property
+    def scaling(self) -> tuple[float, bytes]:
+        """What two segments share whose `vectors` are the same."""
+        return self.spread, self.center.tobytes()
 
     def vectors(self, keys: np.ndarray) -> np.ndarray:
         """float32 (m, dim): keys as Annoy sees them."""
