@@ -23,6 +23,9 @@ from edge_protonn.settings import ProtoNNSettings
 from edge_protonn.start import k_means, median_gamma, prototypes_per_class, start_projection
 from edge_sdk.errors import InputError
 
+_GAMMA_RANGE = np.log(8.0)
+"""γ grows to at most 8 times its start: no gradient leads back from a kernel too narrow to reach an entry."""
+
 _CONFIDENT = 6.0  # logit of a prototype's own class at the start: softmax gives it 0.99 of 10 classes
 
 
@@ -175,6 +178,7 @@ class ProtoNN:
         is_fixed = not settings.learn_projection
         loss_of = squared_loss if settings.head == "squared" else probability_loss
         optimiser = Adam(list(parameters), self._step_scales(parameters, x))
+        narrowest = parameters.log_gamma + _GAMMA_RANGE
         n_batches = -(-len(x) // settings.batch)
         losses = []
         for epoch in range(settings.epochs):
@@ -184,7 +188,8 @@ class ProtoNN:
                 loss, gradients = loss_of(parameters, Batch(seen, targets[rows], is_fixed))
                 done = (epoch + number / n_batches) / settings.epochs
                 rate = settings.learning_rate * 0.5 * (1.0 + np.cos(np.pi * done))
-                parameters = self._sparse(Parameters(*optimiser.step(list(parameters), list(gradients), rate)))
+                moved = Parameters(*optimiser.step(list(parameters), list(gradients), rate))
+                parameters = self._sparse(moved._replace(log_gamma=np.minimum(moved.log_gamma, narrowest)))
                 total += loss * len(rows)
             losses.append(total / len(x))
             if progress is not None:

@@ -10,6 +10,7 @@ from edge_tools.memories import Entries, Projection, Recipe, fit_projection, mak
 
 FOLDS = 4
 _DOUBTFUL_NATS = 8.0
+_BLOCK = 256  # queries answered at once
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,11 @@ def answer(memory: Prototypes, entries: Entries, chosen: np.ndarray, shared: Pro
     x = entries.embeddings[chosen]
     if shared is not None and memory.dim != x.shape[1]:
         x = shared.rows(memory.dim)(x).astype(np.float32)
-    return memory.probabilities(x, entries.probabilities.shape[1])
+    n_classes = entries.probabilities.shape[1]
+    answers = np.zeros((len(x), n_classes))
+    for start in range(0, len(x), _BLOCK):
+        answers[start : start + _BLOCK] = memory.probabilities(x[start : start + _BLOCK], n_classes)
+    return answers
 
 
 def choose_weight(

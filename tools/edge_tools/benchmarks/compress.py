@@ -165,7 +165,7 @@ def published() -> list[Contender]:
 
 
 def sized(method: str, ratio: float, dim: int | None, *, is_shared: bool = False) -> Callable[[Entries, int], Recipe]:
-    """As many prototypes as fit in 1/ratio of the user's float32 memory; of learnt ones no more than one for nine
+    """As many prototypes as fit in 1/ratio of the user's float32 memory; of learnt ones no more than one for eleven
     entries.
 
     Beyond that they learn the entries by heart: on the watch users 36 beat 150 (k-means goes on gaining).
