@@ -32,6 +32,7 @@ _WIDE_PENALTY, _PLAIN_PENALTY = 1.2, 1.25
 _SAMPLE = 4096  # entries that directions and counts rest on; a count's standard error is then a few percent
 _QUERIES = 24
 _K = 10
+_FARTHER = 6  # new queries lie farther out than own entries: on sentences twice as many rows had to be measured
 _PASSES = 2  # of subspace iteration: more improve no count by a twentieth on the sets of docs/performance.md
 _OUTLIER = 1e4  # entries farther out than this many spreads say nothing about directions
 _FEW_ROWS = 8 * _K  # with so few rows left to measure more columns have little to save
@@ -191,7 +192,7 @@ class _Sampled:
             own = spread_out(self._slots, max(8, _QUERIES - len(self._recent)))
             tried = np.concatenate([block.embeddings for block in self._datastore.read_blocks(own)] + [self._recent])
             queries = self._scaled(tried)
-            k = min(_K + 1, self.n_entries)  # an own entry finds itself; for a recent query one more changes little
+            k = min(_K + 1 + _FARTHER, self.n_entries)  # an own entry finds itself
             best = np.full((len(queries), k), np.inf, np.float32)
             norms = np.einsum("qd,qd->q", queries, queries)
             for block in self._blocks(self._slots):
