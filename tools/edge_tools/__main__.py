@@ -1,5 +1,5 @@
 """`python -m edge_tools` is `edge-sdk`."""
 
-from edge_tools.cli import main
+from edge_tools.start import main
 
 main()
