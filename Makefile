@@ -28,6 +28,7 @@ SOURCES := setup.cfg pyproject.toml README.md $(shell find $(ROOTS) -name '*.py'
 # On Linux x86-64 the index decides whether 2.13.0 is the CPU build: to be sure of the small one, point pip's own
 # configuration at an index with CPU builds.
 TORCH := torch==2.13.0
+TORCHVISION := torch==2.14.1 torchvision==0.29.1
 
 # Annoy compiles itself with -march=native, which dies on another processor of the same family (annoy#472), and -ffast-math,
 # which is suspected of breaking its search (annoy#686). Portable and exact instead.
@@ -43,7 +44,7 @@ PIP := -m pip install --quiet --quiet
 
 include tools/boards.mk
 
-.PHONY: help demo demo-export accuracy faults reproduce bench-compress bench-learn soak fuzz bench-ingest test test-device test-workstation wheel lint device workstation clean
+.PHONY: help demo demo-export accuracy faults reproduce bench-compress bench-learn soak fuzz bench-ingest test test-device test-export test-workstation wheel lint device workstation clean
 
 help:  ## This list
 	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*  ## /\1\t/' | expand -t 18
@@ -70,6 +71,11 @@ test-device: .venv-device/tests.stamp  ## The tests that a device must pass, aga
 test-workstation: workstation  ## All tests, with torch and every extra
 	@echo "test-workstation: pytest, all tests, on the workstation environment"
 	@$(WORKSTATION)/pytest --quiet
+
+test-export: | .venv-torchvision/bin/python  ## Export of torchvision's own models (an environment of its own: several gigabytes)
+	@echo "test-export: MobileNet, ResNet and others from torchvision (tests/workstation/test_export_architectures.py)"
+	@.venv-torchvision/bin/python $(PIP) $(TORCHVISION) -e '.[export]' pytest hypothesis
+	@.venv-torchvision/bin/python -m pytest --quiet tests/workstation/test_export_architectures.py -k torchvision
 
 faults: device  ## Kill a learning process and cut the power, 1 000 times each (FOLDER=where, default /tmp)
 	@echo "faults: kill -9 and replayed power cuts on stores of every policy and dtype (edge_tools.faults)"
@@ -118,9 +124,9 @@ lint: workstation  ## ruff and mypy --strict
 	@$(WORKSTATION)/ruff check --quiet .
 	@$(WORKSTATION)/mypy --no-error-summary
 
-clean:  ## Remove both environments and everything built
-	@echo "clean: .venv, .venv-device, build, dist, caches"
-	@rm -rf .venv .venv-device build dist dist.log .mypy_cache .pytest_cache .ruff_cache .hypothesis
+clean:  ## Remove the environments and everything built
+	@echo "clean: environments, build, dist, caches"
+	@rm -rf .venv .venv-device .venv-torchvision build dist dist.log .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	@find . -name __pycache__ -prune -exec rm -rf {} + ; find . -maxdepth 2 -name '*.egg-info' -prune -exec rm -rf {} +
 
 # --- the two environments ---------------------------------------------------------------------------------------------
@@ -128,7 +134,7 @@ clean:  ## Remove both environments and everything built
 device: .venv-device/installed.stamp
 workstation: .venv/installed.stamp
 
-.venv/bin/python .venv-device/bin/python: %/bin/python:
+.venv/bin/python .venv-device/bin/python .venv-torchvision/bin/python: %/bin/python:
 	@test -n "$(PYTHON)" && $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 		echo "edge-sdk needs Python 3.11 or newer and found $(or $(PYTHON),none): install one, or name it with make PYTHON=..." >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { \
