@@ -1,13 +1,15 @@
 """Tuning: λ_m, kernel, bandwidth, k and the head's share, chosen leave-one-out.
 
-λ_m is the weight of the memory in a mixture with the global model and, as a third expert, the plain class
-frequencies. The third is there for labels that have nothing to do with the input: it explains those at least as well
-as the neighbours do. What luck leaves of λ_m then goes by the factor of `_trust`.
+λ_m is the weight of the memory in a mixture with the global model and, as a third expert, the plain class frequencies.
+The third is there for labels that have nothing to do with the input: it explains those at least as well as the
+neighbours do. Then, in this order (docs/interpolation.md has what each is worth):
 
-The log-loss is smooth and finds the best distribution, but its λ_m is a little low for the most right answers
-(neighbours that agree say 0 for all other classes, and one wrong 0 costs 16 nats). So λ_m moves from the log-loss's
-optimum as far as it must to come within half a standard error of the best leave-one-out accuracy. On CIFAR-10 clients
-this regains 0.4 of the 0.7 points between the log-loss's λ_m and the best fixed one in hindsight.
+- The log-loss's λ_m is a little low for the most right answers (neighbours that agree say 0 for all other classes, and
+  one wrong 0 costs 16 nats), so it moves towards the nearest value that is within half a standard error of the best
+  leave-one-out accuracy, as far as the evidence is no luck.
+- Ten imaginary entries that found memory and global model equally good are counted in, and the whole is shrunk by
+  n/(n + 10): with few entries this is about what an untuned store has.
+- It is multiplied by the chance that the memory knows more than class frequencies at all (`_trust`).
 """
 
 from collections.abc import Sequence
@@ -39,6 +41,9 @@ _FINE_GRID = np.linspace(0.0, LARGEST_TUNED_WEIGHT, 34)
 _TOLERANCE = 0.5  # standard errors of the accuracy that are no difference
 _DOUBTFUL_NATS = 8.0
 _DOUBTFUL_Z = 5.0
+_PRIOR_ENTRIES = 10
+_PRIOR_WEIGHT = 0.5
+_FEWEST_FOR_KERNELS = 100  # below, the choice among all 40 candidates finds more luck than truth
 _FEWEST_FOR_HEAD = 10
 
 
@@ -117,7 +122,10 @@ def tune(
     if criterion == "grid":
         weight = _grid_weight(left_out, local)
     else:
-        weight = _trust(left_out, local) * _accurate_weight(left_out, local, memory_weight)
+        moved = _accurate_weight(left_out, local, memory_weight)
+        weight = memory_weight + _surely(_gain(left_out, local), _DOUBTFUL_NATS) * (moved - memory_weight)
+        weight = (len(rows) * weight + _PRIOR_ENTRIES * _PRIOR_WEIGHT) / (len(rows) + _PRIOR_ENTRIES)
+        weight *= _trust(left_out, local)
     chosen = replace(
         settings,
         interpolation_weight=shrink(min(weight, LARGEST_TUNED_WEIGHT), n_entries),
@@ -159,8 +167,10 @@ def _candidates(left_out: LeftOut, kernels: Sequence[str]) -> list[Interpolation
     """Every kernel, bandwidth and k to try, the default first."""
     nearest = left_out.neighbor_distances[:, 0]
     scale = float(np.median(nearest[nearest > 0])) if (nearest > 0).any() else 1.0
-    n_found = left_out.neighbor_distances.shape[1]
+    n_entries, n_found = left_out.neighbor_distances.shape
     ks = list(dict.fromkeys(min(k, n_found) for k in _CANDIDATE_KS))
+    if n_entries < _FEWEST_FOR_KERNELS:
+        kernels, ks = kernels[:1], ks[:1]
     bandwidths = (1.0, *(multiple * scale for multiple in _CANDIDATE_BANDWIDTHS))
     return [
         Interpolation(0.0, kernel=kernel, bandwidth=bandwidth, k=k)
@@ -177,7 +187,7 @@ def _grid_weight(left_out: LeftOut, local: np.ndarray) -> float:
 
 
 def _accurate_weight(left_out: LeftOut, local: np.ndarray, weight: float) -> float:
-    """`weight`, moved towards the nearest value that is about as accurate as any.
+    """`weight`, moved to the nearest value that is about as accurate as any.
 
     Args:
         left_out: the entries.
@@ -195,23 +205,35 @@ def _accurate_weight(left_out: LeftOut, local: np.ndarray, weight: float) -> flo
 
 
 def _trust(left_out: LeftOut, local: np.ndarray) -> float:
-    """How sure it is that the memory knows anything: near 0 for random labels, near 1 for real ones.
+    """The chance that the memory knows anything: near 0 for random labels, near 1 for real ones.
 
-    Two signs, of which one is enough (each x gives x⁴/(x⁴ + c⁴)): the g nats that the memory explains beyond the
-    global model and the class frequencies, c = 8; and the z by which it is right more often than the global model
-    (McNemar's test), c = 5. With random labels, 60 draws, g reached 6 and z 4; 500 entries of a CIFAR-10 client give
-    about 100 nats. The second sign is for the user whose labels are all alike, where frequencies explain everything.
+    The larger of two. First the posterior of two blends with the untuned λ_m, one with the memory and one with the
+    class frequencies in its place, equally likely before: 1/(1 + e^-d) for the d nats by which the memory explains
+    the labels better (neighbours of random labels rule out what then comes, so d falls with every entry). Second, for
+    the user whose labels are all alike, where frequencies explain everything, how sure it is that the memory is right
+    more often than the global model: z⁴/(z⁴ + 5⁴) for McNemar's z.
     """
     rows = np.arange(len(left_out.labels))
-    others = np.stack([_global_likelihood(left_out), _class_frequencies(left_out)])
-    everyone = np.stack([*others, local[rows, left_out.labels]])
-    losses = [log_loss(mixture_weights(experts) @ experts) for experts in (others, everyone)]
-    nats = (losses[0] - losses[1]) * len(rows)
+    prior = shrink(_PRIOR_WEIGHT, len(rows))
+    rest = (1.0 - prior) * _global_likelihood(left_out)
+    with_memory = log_loss(rest + prior * local[rows, left_out.labels])
+    with_frequencies = log_loss(rest + prior * _class_frequencies(left_out))
+    nats = float(np.clip((with_frequencies - with_memory) * len(rows), -50.0, 50.0))
     memory_right = winners(local, left_out.global_probabilities) == left_out.labels
     global_right = left_out.global_probabilities.argmax(axis=1) == left_out.labels
     won, lost = int((memory_right & ~global_right).sum()), int((global_right & ~memory_right).sum())
     z = (won - lost) / np.sqrt(max(1, won + lost))
-    return max(_surely(nats, _DOUBTFUL_NATS), _surely(z, _DOUBTFUL_Z))
+    return max(1.0 / (1.0 + float(np.exp(-nats))), _surely(z, _DOUBTFUL_Z))
+
+
+def _gain(left_out: LeftOut, local: np.ndarray) -> float:
+    """Nats that the memory explains beyond global model and class frequencies; up to 6 by luck, 100 for a CIFAR
+    client.
+    """
+    others = np.stack([_global_likelihood(left_out), _class_frequencies(left_out)])
+    everyone = np.stack([*others, local[np.arange(len(left_out.labels)), left_out.labels]])
+    losses = [log_loss(mixture_weights(experts) @ experts) for experts in (others, everyone)]
+    return (losses[0] - losses[1]) * len(left_out.labels)
 
 
 def _surely(value: float, doubtful: float) -> float:
