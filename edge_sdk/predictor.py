@@ -471,24 +471,23 @@ class Predictor:
         with self._lock:
             self._datastore.refresh()
             new = np.arange(len(batch)) if allow_duplicates else self._new_rows(sources, labels)
-            keep = new[
-                far_enough(
-                    encoded.embeddings[new],
-                    [labels[row] for row in new],
-                    self._datastore,
-                    self._index,
-                    min_distance=min_distance,
-                )
-            ]
+            keep = new
+            if min_distance != 0.0:
+                names = [labels[row] for row in new]
+                keep = new[
+                    far_enough(encoded.embeddings[new], names, self._datastore, self._index, min_distance=min_distance)
+                ]
+            # All rows, the usual case in bulk, need no copies of theirs.
+            rows = slice(None) if len(keep) == len(batch) else keep
             sequences, drifted = np.zeros(0, np.uint64), False
             if len(keep):
                 judged = self._judged(encoded, labels, keep)
-                self._datastore.keep(sources[keep], batch[keep], sync=sync)
+                self._datastore.keep(sources[rows], batch[rows], sync=sync)
                 sequences = self._datastore.add(
-                    encoded.embeddings[keep],
-                    [labels[row] for row in keep],
-                    encoded.probabilities[keep],
-                    sources=sources[keep],
+                    encoded.embeddings[rows],
+                    labels if len(keep) == len(batch) else [labels[row] for row in keep],
+                    encoded.probabilities[rows],
+                    sources=sources[rows],
                     sync=sync,
                 )
                 drifted = self._record_judged(judged, sequences)
