@@ -29,7 +29,9 @@ KEY_DTYPES = {"float32": "<f4", "float16": "<f2", "int8": "|i1"}
 """Name of a key dtype -> NumPy code of one value."""
 
 SETTINGS_BYTES = 384
-_LARGEST_FILE = 1 << 28  # a compressed memory beyond 256 MB is none
+LARGEST_FILE = 1 << 28
+"""A compressed memory beyond 256 MB is none."""
+
 _ARCHIVE_END = 22
 _MEMBER = 76  # local header 30 and central entry 46, without the name that stands in both
 _DATE = (1980, 1, 1, 0, 0, 0)
@@ -133,7 +135,7 @@ def read_prototypes(path: Path) -> PrototypesFile:
     import zipfile
 
     try:
-        if path.stat().st_size > _LARGEST_FILE:
+        if path.stat().st_size > LARGEST_FILE:
             raise ValueError(f"{path.stat().st_size} bytes, more than any compressed memory")
         with zipfile.ZipFile(path) as archive:
             members = {info.filename: info for info in archive.infolist()}
@@ -170,7 +172,7 @@ def _read_settings(archive: "zipfile.ZipFile", members: "dict[str, zipfile.ZipIn
 
 def _read_member(archive: "zipfile.ZipFile", members: "dict[str, zipfile.ZipInfo]", name: str) -> np.ndarray:
     info = members[name + ".npy"]
-    if info.compress_type != 0 or info.file_size > _LARGEST_FILE:
+    if info.compress_type != 0 or info.file_size > LARGEST_FILE:
         raise ValueError(f"member {name} is compressed or too large")  # 0: stored as it is
     array: np.ndarray = np.lib.format.read_array(io.BytesIO(archive.read(info)), allow_pickle=False)
     return array

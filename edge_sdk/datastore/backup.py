@@ -1,8 +1,9 @@
 """Backup: a whole store as one verified, versioned file.
 
-A zip file with `manifest.json`, `entries.npy` and (if inputs are kept) `inputs.npy` as they lie in the folder, and
-`backup.json` with their lengths and SHA-256. Nothing in it is unpacked by name: the restorer reads these four members
-into files that it names itself, after their sizes were found to be those that the manifest states.
+A zip file with `manifest.json`, `entries.npy`, (if inputs are kept) `inputs.npy` and (if the store is compressed)
+`prototypes.npz` as they lie in the folder, and `backup.json` with their lengths and SHA-256. Nothing in it is unpacked
+by name: the restorer reads these five members into files that it names itself, after their sizes were found to be those
+that the manifest (of the prototypes: the list of contents) states.
 """
 
 import hashlib
@@ -19,10 +20,11 @@ from edge_sdk.datastore.folder import check_model, fill_folder
 from edge_sdk.datastore.kept_inputs import INPUTS, InputsSpec
 from edge_sdk.datastore.manifest import MAX_MANIFEST_BYTES, Manifest
 from edge_sdk.datastore.slots import entries_bytes
-from edge_sdk.datastore.storage import ENTRIES, MANIFEST, Storage, sync_folder
+from edge_sdk.datastore.storage import ENTRIES, MANIFEST, PROTOTYPES, Storage, sync_folder
 from edge_sdk.datastore.store import KEPT_INPUTS, Datastore
 from edge_sdk.errors import DatastoreError
 from edge_sdk.model import ModelMetadata
+from edge_sdk.prototypes_file import LARGEST_FILE
 
 BACKUP_FORMAT = "edge-sdk backup"
 BACKUP_VERSION = 1
@@ -69,7 +71,10 @@ def _write_members(archive: zipfile.ZipFile, store: Datastore, manifest: Manifes
     contents: dict[str, dict[str, Any]] = {}
     archive.writestr(MANIFEST, manifest.to_json())
     contents[MANIFEST] = {"sha256": hashlib.sha256(manifest.to_json().encode()).hexdigest()}
-    for name, size in _sizes(manifest).items():
+    sizes = _sizes(manifest)
+    if (store.folder / PROTOTYPES).exists():  # what a compressed store remembers lies nowhere else
+        sizes[PROTOTYPES] = (store.folder / PROTOTYPES).stat().st_size
+    for name, size in sizes.items():
         digest = hashlib.sha256()
         with archive.open(name, "w", force_zip64=True) as member, (store.folder / name).open("rb") as file:
             for block in _blocks(file, size):
@@ -85,6 +90,16 @@ def _sizes(manifest: Manifest) -> dict[str, int]:
     size = entries_bytes(manifest.dim, manifest.n_model_classes, manifest.dtype, capacity=manifest.capacity)
     kept = manifest.extensions.get(KEPT_INPUTS)
     return {ENTRIES: size} if kept is None else {ENTRIES: size, INPUTS: InputsSpec.from_mapping(kept).n_bytes}
+
+
+def _sizes_in_backup(manifest: Manifest, contents: dict[str, Any]) -> dict[str, int]:
+    """Bytes of each data file that a backup must hold."""
+    sizes = _sizes(manifest)
+    if PROTOTYPES in contents:
+        sizes[PROTOTYPES] = int(contents[PROTOTYPES]["bytes"])
+        if not 0 < sizes[PROTOTYPES] <= LARGEST_FILE:
+            raise ValueError(f"{PROTOTYPES} has {sizes[PROTOTYPES]} bytes")
+    return sizes
 
 
 def _blocks(file: IO[bytes], size: int) -> Iterator[bytes]:
@@ -143,7 +158,7 @@ def _read_contents(archive: zipfile.ZipFile, path: Path) -> tuple[dict[str, Any]
     if hashlib.sha256(text).hexdigest() != contents[MANIFEST]["sha256"]:
         raise ValueError("its manifest does not have the stated SHA-256")
     manifest = Manifest.from_json(text, source=f"{path}/{MANIFEST}")
-    for name, size in _sizes(manifest).items():
+    for name, size in _sizes_in_backup(manifest, contents).items():
         if archive.getinfo(name).file_size != size:
             raise ValueError(f"{name} has {archive.getinfo(name).file_size} bytes, its manifest states {size}")
     return contents, manifest
@@ -157,7 +172,7 @@ def _read_small(archive: zipfile.ZipFile, name: str) -> bytes:
 
 def _unpack(archive: zipfile.ZipFile, contents: dict[str, Any], manifest: Manifest, storage: Storage) -> None:
     """Write the data files into a new folder, comparing their digests."""
-    for name, size in _sizes(manifest).items():
+    for name, size in _sizes_in_backup(manifest, contents).items():
         storage.create(name)
         storage.allocate(name, size)
         digest = hashlib.sha256()

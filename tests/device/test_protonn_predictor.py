@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from edge_sdk import ConfigError, DatastoreError, Predictor
+from edge_sdk.datastore.backup import restore_backup, write_backup
 from edge_sdk.protonn import Prototypes
 
 TINY = Path(__file__).parent.parent / "data" / "tiny.onnx"
@@ -110,6 +111,14 @@ def test_a_compression_in_another_process_is_noticed(predictor: Predictor) -> No
         path = predictor.datastore.folder / "prototypes.npz"
         replace(Prototypes.load(path), labels=np.array([0, 0, 0])).save(path)
         assert other.predict(UP) == "left"
+
+
+def test_a_backup_keeps_the_prototypes(predictor: Predictor, tmp_path: Path) -> None:
+    predictor.learn(UP, "left")
+    write_backup(predictor.datastore, tmp_path / "me.backup")
+    restore_backup(tmp_path / "me.backup", tmp_path / "again.store")
+    with Predictor.open(TINY, tmp_path / "again.store", read_only=True) as again:
+        np.testing.assert_array_equal(again.predict_proba(UP), predictor.predict_proba(UP))
 
 
 def test_damaged_prototypes_are_named_and_forgetting_removes_them(predictor: Predictor) -> None:
