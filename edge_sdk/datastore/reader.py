@@ -155,6 +155,7 @@ class DatastoreReader:
 
         For readers of `keys` and `embeddings`: read, then ask; on True, `refresh` and read again.
         """
+        self._check_open()
         return self._view.overwritten(np.asarray(slots))
 
     @contextmanager

@@ -161,6 +161,7 @@ class Datastore(DatastoreReader):
             self._save_emptied()
             self._is_closed = True
             self._kept_inputs = None
+            self._view.release()
             self._storage.close()
 
     def __enter__(self) -> Self:

@@ -179,6 +179,11 @@ class View:
                 unreadable.append(i)
         return block, unreadable
 
+    def release(self) -> None:
+        """Let go of the maps (each holds a descriptor of its file); nothing can be read afterwards."""
+        self.keys = np.zeros(0, self.layout.record)
+        self.notices = None
+
     # Keeping up
 
     def refresh(self, *, locked: bool = False) -> bool:

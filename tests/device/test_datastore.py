@@ -547,3 +547,22 @@ def test_a_write_that_the_medium_refuses_is_an_error_and_the_rest_goes_on(create
         assert len(again) == 3
     with Datastore.open(store.folder) as last:
         assert len(last) == 4
+
+
+def test_a_closed_store_holds_no_descriptor_and_says_that_it_is_closed(create: Creator) -> None:
+    store = create()
+    add(store, ["run"])
+
+    def held() -> list[str]:
+        links = [Path("/proc/self/fd", number) for number in os.listdir("/proc/self/fd")]
+        return [
+            str(link.readlink()) for link in links if link.is_symlink() and str(store.folder) in str(link.readlink())
+        ]
+
+    assert held()
+    store.close()
+    store.close()
+    assert held() == []
+    for use in (lambda: add(store, ["run"]), store.refresh, lambda: list(store.read_blocks()), store.sync):
+        with pytest.raises(DatastoreError, match="was closed"):
+            use()
