@@ -1,0 +1,1 @@
+"""Two applications for a Raspberry Pi, which run on any computer with recorded data."""
