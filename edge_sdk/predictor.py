@@ -25,7 +25,7 @@ from edge_sdk.interpolation.settings import check_experts
 from edge_sdk.labels import normalise_labels
 from edge_sdk.model import ModelMetadata
 from edge_sdk.near_copies import far_enough
-from edge_sdk.neighbors import ExactIndex, Index, Neighbors
+from edge_sdk.neighbors import Index, Neighbors, check_kind, choose_index, open_index
 from edge_sdk.record import Record
 from edge_sdk.session import SessionSettings
 
@@ -170,6 +170,7 @@ class Predictor:
         dtype: str | None = None,
         allow_new_classes: bool = False,
         read_only: bool = False,
+        index: str | None = None,
         interpolation_weight: float | None = None,
         experts: str | None = None,
         online: bool = False,
@@ -187,6 +188,8 @@ class Predictor:
             dtype: of the stored embeddings: "float16" (default), "float32" or "int8", likewise.
             allow_new_classes: accept labels that the model does not know, in a new datastore.
             read_only: never write; the folder must exist.
+            index: what searches the datastore: "exact" or "annoy", remembered in a datastore that can be written.
+                Default: what was chosen for it, here or by `edge-sdk index`, "exact" at first.
             interpolation_weight: λ_m to use instead of the datastore's own; in [0, 1].
             experts: what answers from memory once tuned: "knn", the neighbours (the paper), or "knn+head", mixed with a
                 head in closed form. Default: what the datastore was tuned with, "knn" at first.
@@ -200,7 +203,10 @@ class Predictor:
             ModelFileError: see `Encoder.open`.
             DatastoreError: damaged, made with another model, or missing while `read_only`.
             ConfigError: a setting is out of range, or not what the existing datastore has.
+            MissingExtraError: the index is "annoy", and annoy is not installed.
         """
+        if index is not None:
+            check_kind(index)
         fixed = None if interpolation_weight is None else Interpolation(interpolation_weight, chosen_by="user")
         _check_online(online, forget_on_drift, read_only, fixed)
         if experts is not None:
@@ -215,11 +221,18 @@ class Predictor:
             allow_new_classes=allow_new_classes,
             read_only=read_only,
         )
-        check_first_load(encoder, store)
+        try:
+            check_first_load(encoder, store)
+            if index is not None and not store.read_only:
+                choose_index(store, index)
+            searched = open_index(index, store)
+        except BaseException:
+            store.close()
+            raise
         return cls(
             encoder,
             store,
-            ExactIndex(store),
+            searched,
             interpolation=fixed,
             experts=experts,
             online=online,
@@ -402,7 +415,8 @@ class Predictor:
             return tune_datastore(self._datastore, self._index, experts=self._wanted_experts)
 
     def close(self) -> None:
-        """Save the record of `online=True` and close the datastore; nothing is pending."""
+        """Save the record of `online=True` and close index and datastore; what the index is building is waited for."""
+        self._index.close()  # not under the lock, which the index's own thread needs to finish
         with self._lock:
             try:
                 if self._record is not None:

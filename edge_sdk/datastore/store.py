@@ -590,15 +590,36 @@ class Datastore(DatastoreReader):
             DatastoreError: read-only, locked, or no room.
         """
         self._check_writable()
-        try:
-            values = None if interpolation is None else json.loads(json.dumps(dict(interpolation), allow_nan=False))
-        except (TypeError, ValueError) as error:
-            raise ConfigError(f"interpolation cannot be stored as JSON: {error}") from error
+        values = _as_json("interpolation", interpolation)
+        with self._manifest_change() as manifest:
+            self._view.take_manifest(replace(manifest, interpolation=values))
+
+    def save_extension(self, name: str, values: Mapping[str, Any] | None) -> None:
+        """Store settings that the datastore itself does not read, under a name in the manifest's extensions.
+
+        Args:
+            name: whose settings.
+            values: None removes them.
+
+        Raises:
+            ConfigError: not a JSON mapping of finite numbers, texts and lists. The old ones stay.
+            DatastoreError: read-only, locked, or no room.
+        """
+        self._check_writable()
+        kept = _as_json(name, values)
+        with self._manifest_change() as manifest:
+            others = {key: value for key, value in manifest.extensions.items() if key != name}
+            extensions = others if kept is None else {**others, name: kept}
+            self._view.take_manifest(replace(manifest, extensions=extensions))
+
+    @contextmanager
+    def _manifest_change(self) -> Iterator[Manifest]:
+        """The newest manifest, for a caller that replaces it inside; the readers are told."""
         with self.lock:
             self._lock_files()
             try:
                 self._catch_up()
-                self._view.take_manifest(replace(self._view.manifest, interpolation=values))
+                yield self._view.manifest
                 self._tell(0, 0, 0)
             finally:
                 self._unlock_files()
@@ -740,6 +761,14 @@ class Datastore(DatastoreReader):
         except DatastoreError:
             self._view.stale = True
             raise
+
+
+def _as_json(name: str, values: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """A copy that is nothing but JSON; raises ConfigError."""
+    try:
+        return None if values is None else json.loads(json.dumps(dict(values), allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{name} cannot be stored as JSON: {error}") from error
 
 
 def _shape_message(embeddings: np.ndarray, labels: Sequence[str], probabilities: np.ndarray, layout: SlotLayout) -> str:

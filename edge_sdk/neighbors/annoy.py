@@ -12,14 +12,13 @@ tail.
 """
 
 import functools
-import importlib.util
 import logging
 from typing import Any, ClassVar
 
 import numpy as np
 
 from edge_sdk.datastore import Datastore
-from edge_sdk.errors import ConfigError, DatastoreError, MissingExtraError
+from edge_sdk.errors import ConfigError, DatastoreError
 from edge_sdk.neighbors.base import Index, Neighbors, excluded_slots, no_neighbors
 from edge_sdk.neighbors.choice import choose
 from edge_sdk.neighbors.exact import DEFAULT_RAM_BUDGET
@@ -62,15 +61,12 @@ class AnnoyIndex(Index):
             segment_entries: entries of a segment; default a quarter of the store, at least 1000.
 
         Raises:
-            MissingExtraError: annoy is not installed.
             ConfigError: an option is below 1.
         """
         super().__init__(datastore)
         for name, value in (("trees", trees), ("search_k", search_k), ("segment_entries", segment_entries)):
             if value is not None and value < 1:
                 raise ConfigError(f"{name} must be at least 1, got {value}")
-        if importlib.util.find_spec("annoy") is None:
-            raise MissingExtraError("annoy", "annoy")
         self._trees = trees
         self._search_k = search_k
         self._segment_entries = segment_entries
@@ -95,7 +91,9 @@ class AnnoyIndex(Index):
         return (0 if self._tail is None else self._tail.ram_bytes) + self._owner.nbytes + lists
 
     def describe(self) -> dict[str, Any]:
-        """See `Index.describe`; "tail" are the entries searched exactly, "building" whether a segment is being made."""
+        """See `Index.describe`; "tail" are the entries searched exactly, by so many "columns" of numbers, "building"
+        tells whether a segment is being made.
+        """
         return {
             "kind": self.kind,
             "ram_bytes": self.ram_bytes,
@@ -106,6 +104,7 @@ class AnnoyIndex(Index):
             "segment_bytes": sum(s.segment.n_bytes for s in self._sealed),
             "in_segments": sum(s.n_alive for s in self._sealed),
             "tail": 0 if self._tail is None else len(self._tail),
+            "columns": 0 if self._tail is None else self._tail.projection.n_columns,
             "building": self._sealer is not None,
         }
 

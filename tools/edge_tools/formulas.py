@@ -15,6 +15,10 @@ TABLE_BYTES = 29
 LOG_BYTES = 4 * 4096
 """RAM for the log of changed slots."""
 
+SEGMENT_BYTES = 28
+"""RAM that the annoy index takes a slot: which segment it is in 8, its place in the tail 8, an item's sequence 8 and
+slot 4. The Annoy files are mapped."""
+
 FILTER_COLUMNS = 33
 """What the filter keeps an entry on most stores; the user's own store says it exactly."""
 
@@ -43,7 +47,9 @@ class Prediction:
         return self.table_bytes + self.index_bytes
 
 
-def predict(capacity: int, *, dim: int, n_model_classes: int, dtype: str, columns: int | None = None) -> Prediction:
+def predict(
+    capacity: int, *, dim: int, n_model_classes: int, dtype: str, columns: int | None = None, index: str = "exact"
+) -> Prediction:
     """What a datastore will take when it is full.
 
     Args:
@@ -53,10 +59,15 @@ def predict(capacity: int, *, dim: int, n_model_classes: int, dtype: str, column
         dtype: of the stored embeddings.
         columns: float32 numbers that the index keeps an entry, as measured on a store; None: a float32 copy where
             it fits in the index's budget, otherwise the usual filter.
+        index: its kind. Of annoy's a quarter of the store is searched exactly just before a segment is sealed, so this
+            is the most.
     """
     if columns is None:
         copy = 4 * (dim + 1) * capacity
         columns = dim + 1 if copy <= DEFAULT_RAM_BUDGET else FILTER_COLUMNS
+    index_bytes = 4 * columns * capacity
+    if index == "annoy":
+        index_bytes = SEGMENT_BYTES * capacity + (4 * columns + 8) * max(min(capacity, 1000), capacity // 4)
     entries = entries_bytes(dim, n_model_classes, dtype, capacity=capacity)
     return Prediction(
         capacity=capacity,
@@ -64,5 +75,5 @@ def predict(capacity: int, *, dim: int, n_model_classes: int, dtype: str, column
         entries_bytes=entries,
         disk_bytes=entries + LOCK_BYTES,
         table_bytes=LOG_BYTES + TABLE_BYTES * capacity,
-        index_bytes=4 * columns * capacity,
+        index_bytes=index_bytes,
     )

@@ -1,4 +1,4 @@
-"""edge-sdk index: prepare a search structure and say what it does on this store."""
+"""edge-sdk index: choose what searches a store, prepare it, and say what it does on this store."""
 
 import time
 from typing import Annotated, Any
@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from edge_sdk import Datastore
-from edge_sdk.neighbors import KINDS, ExactIndex, Index, measure_recall, open_index
+from edge_sdk.neighbors import KINDS, ExactIndex, Index, choose_index, chosen_index, measure_recall, open_index
 from edge_tools.options import DatastoreArgument, JsonOption
 from edge_tools.output import percent, print_json, print_table, size
 
@@ -18,7 +18,9 @@ _TIMED = 100
 
 def index_command(
     datastore: DatastoreArgument,
-    kind: Annotated[str, typer.Option("--kind", help=f"One of: {', '.join(KINDS)}.")] = KINDS[0],
+    kind: Annotated[
+        str | None, typer.Option("--kind", help=f"One of: {', '.join(KINDS)}; default: the one in use, exact at first.")
+    ] = None,
     trees: Annotated[int | None, typer.Option("--trees", help="annoy: trees of each segment (default 50).")] = None,
     search_k: Annotated[
         int | None, typer.Option("--search-k", help="annoy: nodes looked at in a search (default 2 * trees * k).")
@@ -28,10 +30,12 @@ def index_command(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Prepare a search structure, keep it in the datastore's folder, and show its cost and its recall."""
-    options = {"trees": trees, "search_k": search_k, "ram_budget": ram_budget}
+    """Choose what searches a datastore from now on, prepare it, and show its cost and its recall."""
+    given = {"trees": trees, "search_k": search_k, "ram_budget": ram_budget}
+    options = {name: value for name, value in given.items() if value is not None}
     with Datastore.open(datastore) as store:
-        index = open_index(kind, store, **{name: value for name, value in options.items() if value is not None})
+        index = open_index(kind, store, **options)
+        choose_index(store, kind or chosen_index(store)["kind"], **options)
         start = time.perf_counter()
         _prepare(index, store)
         facts = {**index.describe(), "entries": len(store), "prepared_s": round(time.perf_counter() - start, 2)}

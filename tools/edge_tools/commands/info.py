@@ -3,11 +3,12 @@
 from collections import Counter
 from dataclasses import dataclass
 
-from edge_sdk import Datastore, Interpolation
+from edge_sdk import Datastore, EdgeSDKError, Interpolation
 from edge_sdk.compressed import CompressedMemory
 from edge_sdk.datastore import entries_bytes
 from edge_sdk.datastore.notices import LOCK_BYTES
 from edge_sdk.datastore.storage import PROTOTYPES
+from edge_sdk.neighbors import chosen_index, open_index
 from edge_sdk.record import Record
 from edge_tools.commands.tune import interpolation_rows
 from edge_tools.options import DatastoreArgument, JsonOption
@@ -45,8 +46,10 @@ def info_command(datastore: DatastoreArgument, as_json: JsonOption = False) -> N
             "dtype": store.dtype,
             "dim": store.dim,
             "damaged slots": store.damaged,
-            "index": "exact",
+            "index": chosen_index(store)["kind"],
         }
+        facts |= {f"index, {name}": value for name, value in chosen_index(store).items() if name != "kind"}
+        obstacle = _index_obstacle(store)
         record = Record.of(store)
         formula = formula_bytes(store)
         memory = CompressedMemory(store)
@@ -81,10 +84,21 @@ def info_command(datastore: DatastoreArgument, as_json: JsonOption = False) -> N
         ("part", "bytes", "", "by formula"),
         [(name, count, size(count), str(formula.get(name, "-"))) for name, count in parts.items()],
     )
+    if obstacle:
+        say(f"warning: this index cannot be used here: {obstacle}")
     for name in emptied:
         say(f'warning: class "{name}" has lost its last entry; label some anew, or use policy balanced')
     if facts["damaged slots"]:
         say(f"warning: {facts['damaged slots']} slots are damaged; each cost one entry, and is used again first")
+
+
+def _index_obstacle(store: Datastore) -> str:
+    """Why a Predictor could not search this store; empty when it could."""
+    try:
+        open_index(None, store)
+    except EdgeSDKError as error:
+        return str(error)
+    return ""
 
 
 def formula_bytes(store: Datastore) -> dict[str, int]:

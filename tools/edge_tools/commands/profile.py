@@ -112,31 +112,42 @@ def _profile(
     measurement = measure(model, datastore, repeats=repeats)
     disk = {"model file": model.stat().st_size}
     checks: list[tuple[str, int, int]] = []
-    columns, dtype = None, "float16"
+    columns, dtype, kind = None, "float16", "exact"
     if datastore is not None and measurement.index is not None:
         with Datastore.open(datastore, read_only=True) as store:
             disk |= disk_by_part(store)
             checks = _checks(store, measurement.index)
             dtype = store.dtype
-        columns = _columns(measurement.index, capacity)
+        columns, kind = _columns(measurement.index, capacity), str(measurement.index["kind"])
     predicted = None
     if capacity is not None:
         predicted = formulas.predict(
-            capacity, dim=metadata.dim, n_model_classes=len(metadata.classes), dtype=dtype, columns=columns
+            capacity,
+            dim=metadata.dim,
+            n_model_classes=len(metadata.classes),
+            dtype=dtype,
+            columns=columns,
+            index=kind,
         )
     return Profile(measurement, disk, checks, predicted)
 
 
 def _checks(store: Datastore, index: dict[str, Any]) -> list[tuple[str, int, int]]:
     """The formulas beside what the datastore measures, for its own capacity and entries."""
-    columns = int(index.get("columns", 0))
+    columns, kind = int(index.get("columns", 0)), str(index["kind"])
     full = formulas.predict(
-        store.capacity, dim=store.dim, n_model_classes=store.n_model_classes, dtype=store.dtype, columns=columns
+        store.capacity,
+        dim=store.dim,
+        n_model_classes=store.n_model_classes,
+        dtype=store.dtype,
+        columns=columns,
+        index=kind,
     )
+    index_bytes = 4 * columns * len(store) if kind == "exact" else full.index_bytes
     return [
         ("entries.npy", full.entries_bytes, (store.folder / "entries.npy").stat().st_size),
         ("RAM of the slot table", full.table_bytes, table_bytes(store)),
-        ("RAM of the index", 4 * columns * len(store), int(index["ram_bytes"])),
+        ("RAM of the index" if kind == "exact" else "RAM of the index, most", index_bytes, int(index["ram_bytes"])),
     ]
 
 

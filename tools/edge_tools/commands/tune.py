@@ -6,7 +6,7 @@ import typer
 
 from edge_sdk import Datastore, Interpolation
 from edge_sdk.interpolation import CRITERIA, EXPERTS, tune_datastore
-from edge_sdk.neighbors import ExactIndex
+from edge_sdk.neighbors import open_index
 from edge_tools.options import DatastoreArgument, JsonOption
 from edge_tools.output import percent, print_json, print_table
 
@@ -40,7 +40,7 @@ def tune_command(
 ) -> None:
     """Choose λ_m, kernel, bandwidth and k by leave-one-out over the stored entries, and save them."""
     with Datastore.open(datastore) as store:
-        chosen = tune_datastore(store, ExactIndex(store), experts=experts, criterion=criterion, gap=gap)
+        chosen = tune_datastore(store, open_index(None, store), experts=experts, criterion=criterion, gap=gap)
     if as_json:
         print_json(chosen.to_mapping())
     else:
