@@ -1,7 +1,7 @@
 """Encoder: the running model file, one ONNX Runtime session.
 
-One `run` gives both outputs, so personalising costs no second forward pass. Rows go through in blocks (`SessionSettings`),
-so that memory is bounded whatever the caller hands over.
+One `run` gives both outputs, so personalising costs no second forward pass. Rows go through in blocks
+(`SessionSettings`), so that memory is bounded whatever the caller hands over.
 """
 
 import os
