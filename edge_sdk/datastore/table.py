@@ -197,6 +197,8 @@ class SlotTable:
         """int32 (m,): the slots that changed after `version`, each once, in no order; None: too many, look at all."""
         if version < max(self._log_starts, self.version - _LOG_LENGTH):
             return None
+        if version == self.version - 1:  # what a reader that learns one by one asks: 1 instead of 5 µs
+            return self._log[version % _LOG_LENGTH : version % _LOG_LENGTH + 1].copy()
         return np.unique(self._log[np.arange(version, self.version) % _LOG_LENGTH])
 
     def find_sources(self, sources: Sequence[int] | np.ndarray) -> np.ndarray:

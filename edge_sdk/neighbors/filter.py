@@ -67,7 +67,7 @@ class Bounds(ABC):
         self.n_slots = len(slots)
 
     @abstractmethod
-    def put(self, slots: np.ndarray, keys: np.ndarray) -> None:
+    def put(self, slots: np.ndarray | slice, keys: np.ndarray) -> None:
         """These slots hold these keys, float32 (m, dim)."""
 
     @abstractmethod
@@ -81,7 +81,7 @@ class Filter(Bounds):
     def __init__(self, projection: Projection) -> None:
         super().__init__(projection, projection.n_columns)
 
-    def put(self, slots: np.ndarray, keys: np.ndarray) -> None:
+    def put(self, slots: np.ndarray | slice, keys: np.ndarray) -> None:
         """See `Bounds.put`."""
         self._numbers[:, slots] = self.projection.numbers(keys)
 
@@ -103,7 +103,7 @@ class Scan(Bounds):
         """True."""
         return True
 
-    def put(self, slots: np.ndarray, keys: np.ndarray) -> None:
+    def put(self, slots: np.ndarray | slice, keys: np.ndarray) -> None:
         """See `Bounds.put`."""
         self._numbers[0, slots] = self.projection.half_numbers(keys)
 

@@ -43,7 +43,9 @@ def measure(query: np.ndarray, slots: np.ndarray, keys: StoredKeys) -> Measured:
     """Squared distances of a query, float32 (dim,), to the entries in some slots."""
     rows = keys.rows(slots)
     differences = rows - query
-    return Measured(slots, np.einsum("nd,nd->n", differences, differences), rows)
+    with np.errstate(over="ignore"):  # entries far out have infinite squares, which are measured again
+        squares = np.matmul(differences[:, None, :], differences[:, :, None])[:, 0, 0]  # half the time of einsum
+    return Measured(slots, squares, rows)
 
 
 def measure_all(query: np.ndarray, slots: np.ndarray, keys: StoredKeys) -> Measured:
