@@ -65,8 +65,9 @@ accuracy: device  ## All unseen people of the full data set (DATA=folder or EDGE
 test: lint wheel test-device test-workstation  ## Everything: lint, wheel, device tests, then all tests with CPU torch
 
 test-device: .venv-device/tests.stamp  ## The tests that a device must pass, against the installed device packages
-	@echo "test-device: pytest tests/device on the device's install (the installed packages, not this checkout)"
-	@$(DEVICE)/pytest --quiet -o pythonpath= -o cache_dir=.venv-device/pytest-cache tests/device
+	@echo "test-device: pytest tests/device on the device's install (the installed packages; of this checkout the examples alone)"
+	@mkdir -p .venv-device/checkout && ln -sfn ../../examples .venv-device/checkout/examples
+	@$(DEVICE)/pytest --quiet -o pythonpath=.venv-device/checkout -o cache_dir=.venv-device/pytest-cache tests/device
 
 test-workstation: workstation  ## All tests, with torch and every extra
 	@echo "test-workstation: pytest, all tests, on the workstation environment"
