@@ -9,10 +9,10 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-import onnxruntime
 
 from edge_sdk.errors import InputError, ModelFileError
 from edge_sdk.model import EMBEDDING_OUTPUT, PROBABILITIES_OUTPUT, InputSpec, ModelFile, ModelMetadata
+from edge_sdk.runtime import onnxruntime
 from edge_sdk.session import SessionSettings
 from edge_sdk.unused_memory import give_back
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from math import prod
 
 import numpy as np
-import onnxruntime
 
 from edge_sdk.errors import ConfigError
 from edge_sdk.model import InputSpec
+from edge_sdk.runtime import onnxruntime
 
 MOST_THREADS = 4
 _BLOCK_BYTES = 128 * 1024
