@@ -1,8 +1,8 @@
 """AnnoyIndex: approximate search for large windows, in sealed segments and an exactly searched tail.
 
-Annoy can neither insert nor delete, so a window that moves is a list of segments: every quarter of the store becomes an
-Annoy file when that many entries have gathered in the tail, built by a thread beside the searches. Entries that left
-are filtered from what Annoy returns, after asking for more; a segment with few left is dissolved into the tail. Every
+Annoy can neither insert nor delete, so a window that moves is a list of segments: half of the store becomes an Annoy
+file when that many entries have gathered in the tail, built by a thread beside the searches. Entries that left are
+filtered from what Annoy returns, after asking for more; a segment with few left is dissolved into the tail. Every
 candidate is measured again in the stored keys, so distances are exact and ties are in order (distance, newest first);
 what Annoy decides is only which entries are looked at.
 
@@ -22,7 +22,7 @@ from edge_sdk.errors import ConfigError, DatastoreError
 from edge_sdk.neighbors.base import Index, Neighbors, excluded_slots, no_neighbors
 from edge_sdk.neighbors.choice import choose
 from edge_sdk.neighbors.exact import DEFAULT_RAM_BUDGET
-from edge_sdk.neighbors.measuring import kth_square, measure_all, nearest
+from edge_sdk.neighbors.measuring import Measured, joined, kth_square, measure_all, nearest
 from edge_sdk.neighbors.projection import Projection, Scores
 from edge_sdk.neighbors.projection_file import load_choice
 from edge_sdk.neighbors.sealing import ForestClass, Order, Sealed, Sealer, clean, open_sealed
@@ -34,8 +34,8 @@ logger = logging.getLogger(__name__)
 
 DEFAULT_TREES = 50
 _FEWEST_PER_SEGMENT = 1000
-_SEGMENTS = 4
-_EFFORT = 2  # search_k = 2 * trees * k over all segments: what Annoy itself would take for 2 k neighbours
+_SEGMENTS = 2  # a segment costs a leaf of about dim entries however little is asked: 75 µs at dim 512
+_EFFORT = 1  # search_k = trees * k over all segments: what Annoy itself takes
 _FEWEST_ALIVE = 0.3  # a segment with a smaller share left is dissolved into the tail
 
 
@@ -57,8 +57,8 @@ class AnnoyIndex(Index):
         Args:
             datastore: what to search.
             trees: of each new segment; more find more and take longer to build.
-            search_k: nodes looked at in a search, over all segments; default 2 * trees * k.
-            segment_entries: entries of a segment; default a quarter of the store, at least 1000.
+            search_k: nodes looked at in a search, over all segments; default trees * k.
+            segment_entries: entries of a segment; default half of the store, at least 1000.
 
         Raises:
             ConfigError: an option is below 1.
@@ -157,18 +157,33 @@ class AnnoyIndex(Index):
         for row, query in enumerate(queries):
             part = slice(row, row + 1)
             mine = Scores(asked.weights[part], asked.half_norms[part])
-            candidates = self._candidates(tail, query, mine, -1 if hidden is None else int(hidden[row]), k)
-            measured = measure_all(query, candidates, self._keys)
+            measured = self._measure(tail, query, mine, -1 if hidden is None else int(hidden[row]), k)
             limit = kth_square(measured.squares, k, len(query))
             slots[row], distances[row] = nearest(query, measured, k, limit, self._keys, table.sequences)
         return Neighbors(table.sequences[slots], distances, table.labels[slots]), slots
 
-    def _candidates(self, tail: Tail, query: np.ndarray, asked: Scores, hidden: int, k: int) -> np.ndarray:
-        """Slots among which the k nearest are sought: at least k."""
+    def _measure(self, tail: Tail, query: np.ndarray, asked: Scores, hidden: int, k: int) -> Measured:
+        """The entries among which the k nearest are sought, measured: at least k.
+
+        The segments come first: an entry of the tail farther away than the k-th best of theirs is no answer, which
+        leaves a third of what the tail would have to measure for its own k nearest.
+        """
         sequences = self._datastore.table.sequences
         if tail.projection.is_wild(float(asked.half_norms[0])):
-            return np.setdiff1d(np.flatnonzero(sequences), [hidden])
-        parts = [tail.find(query, asked, hidden, k, self._keys, sequences)]
+            return measure_all(query, np.setdiff1d(np.flatnonzero(sequences), [hidden]), self._keys)
+        candidates = self._in_segments(query, hidden, k)
+        slots = None
+        if len(candidates) >= k:
+            found = measure_all(query, candidates, self._keys)
+            slots = tail.within(asked, hidden, kth_square(found.squares, k, len(query)))
+        if slots is None:
+            slots = tail.find(query, asked, hidden, k, self._keys, sequences)
+            return measure_all(query, np.concatenate((slots, candidates)), self._keys)
+        return joined(found, measure_all(query, slots, self._keys)) if len(slots) else found
+
+    def _in_segments(self, query: np.ndarray, hidden: int, k: int) -> np.ndarray:
+        """Slots of what Annoy finds, each once and none of the tail's: one segment answers for an entry."""
+        parts = [np.zeros(0, np.intp)]
         n_items = sum(len(s.segment.sequences) for s in self._sealed)
         effort = self._search_k or _EFFORT * self._trees * k
         vectors: dict[tuple[float, bytes], list[float]] = {}  # segments of one process share centre and spread
@@ -176,11 +191,9 @@ class AnnoyIndex(Index):
             segment = sealed.segment
             if segment.scaling not in vectors:
                 vectors[segment.scaling] = segment.vectors(query).tolist()
-            share = max(1, effort * len(sealed.segment.sequences) // n_items)
-            is_hidden_here = hidden >= 0 and int(self._owner[hidden]) == sealed.number
-            vector = vectors[segment.scaling]
-            parts.append(sealed.find(vector, k, share, sequences, hidden, is_hidden_here))
-        return np.unique(np.concatenate(parts)) if len(parts) > 1 else parts[0]
+            share = max(1, effort * len(segment.sequences) // n_items)
+            parts.append(sealed.find(vectors[segment.scaling], k, share, self._owner, hidden))
+        return np.concatenate(parts)
 
     # Keeping up
 

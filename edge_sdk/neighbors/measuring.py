@@ -57,6 +57,15 @@ def measure_all(query: np.ndarray, slots: np.ndarray, keys: StoredKeys) -> Measu
     return Measured(slots, np.concatenate(parts), None)
 
 
+def joined(first: Measured, second: Measured) -> Measured:
+    """Both, which have no slot in common."""
+    rows = None
+    if first.rows is not None and second.rows is not None:
+        rows = np.concatenate((first.rows, second.rows))
+    slots, squares = np.concatenate((first.slots, second.slots)), np.concatenate((first.squares, second.squares))
+    return Measured(slots, squares, rows)
+
+
 def kth_square(squares: np.ndarray, k: int, dim: int) -> float:
     """A bound that the true k-th smallest squared distance does not exceed; infinite where float32 cannot tell."""
     kth = float(np.partition(squares, k - 1)[k - 1])

@@ -74,42 +74,31 @@ class Sealed:
         self._forest = forest
         self._file = file
 
-    def find(
-        self,
-        vector: list[float],
-        k: int,
-        search_k: int,
-        sequences: np.ndarray,
-        hidden: int,
-        is_hidden_here: bool,
-    ) -> np.ndarray:
+    def find(self, vector: list[float], k: int, search_k: int, owner: np.ndarray, hidden: int) -> np.ndarray:
         """Slots of the nearest entries that Annoy finds here: at least k, or all.
 
         Args:
             vector: the query as `Segment.vectors` gives it.
             k: at least 1.
             search_k: nodes to look at.
-            sequences: uint64 (capacity,), the datastore's, by slot.
+            owner: int64 (capacity,), by slot, the `number` of the segment that answers for its entry.
             hidden: slot of an entry that is no answer, -1 for none.
-            is_hidden_here: whether this segment holds that entry.
         """
         segment = self.segment
         n_items = len(segment.sequences)
-        n_wanted = min(k, self.n_alive - int(is_hidden_here))
+        n_wanted = min(k, self.n_alive - int(hidden >= 0 and owner[hidden] == self.number))
         if n_wanted <= 0:
             return np.zeros(0, np.intp)
-        share_alive = self.n_alive / n_items
-        n_asked = min(n_items, max(int((k + 4) / share_alive) + 1, search_k // segment.trees))
-        search_k = int(search_k / share_alive)
+        n_asked = min(n_items, max(int((k + 4) * n_items / self.n_alive) + 1, search_k // segment.trees))
         while True:
             items = np.array(self._forest.get_nns_by_vector(vector, n_asked, search_k), np.intp)
             slots = segment.slots[items]
-            slots = slots[(sequences[slots] == segment.sequences[items]) & (slots != hidden)]
+            slots = slots[(owner[slots] == self.number) & (slots != hidden)]
             if len(slots) >= n_wanted:
                 return np.asarray(slots, np.intp)
             if n_asked == n_items:  # Annoy does not find its own items: take them all
-                slots = segment.slots[segment.is_alive(sequences)]
-                return np.asarray(slots[slots != hidden], np.intp)
+                everything = np.flatnonzero(owner == self.number)
+                return np.asarray(everything[everything != hidden], np.intp)
             n_asked, search_k = min(n_items, 4 * n_asked), 4 * search_k
 
     def save_again(self) -> None:

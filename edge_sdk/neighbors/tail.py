@@ -13,6 +13,8 @@ from edge_sdk.neighbors.stored_keys import StoredKeys
 
 _MOST_FREE = 256
 _SMOOTHING = 1.0 / 32.0
+_MOST_WITHIN = 1000
+_LARGEST_SCORE = float(np.finfo(np.float32).max)  # an empty position scores infinity
 
 
 class _TailKeys(StoredKeys):
@@ -110,6 +112,22 @@ class Tail:
             self._filter.reserve(self._n_positions, len(self._slots))
         self._slots[position] = slot
         return position
+
+    def within(self, asked: Scores, hidden: int, squared_distance: float) -> np.ndarray | None:
+        """Slots of the entries that may be within a distance of a query; None where so many are that `find` is faster.
+
+        Args:
+            asked: its weights, from this tail's projection.
+            hidden: slot of an entry that is no answer, -1 for none.
+            squared_distance: in the store's own units.
+        """
+        scores = self._filter.scores(asked)[0]
+        highest = self.projection.limit(squared_distance, float(asked.half_norms[0]))
+        positions = (scores <= min(highest, _LARGEST_SCORE)).nonzero()[0]
+        if len(positions) > _MOST_WITHIN:
+            return None
+        slots: np.ndarray = self._slots[positions]
+        return slots[slots != hidden] if hidden >= 0 else slots
 
     def find(
         self, query: np.ndarray, asked: Scores, hidden: int, k: int, keys: StoredKeys, sequences: np.ndarray

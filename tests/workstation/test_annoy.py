@@ -190,6 +190,30 @@ def test_a_reader_takes_up_segments_that_another_process_builds_later(create: Cr
         index.close()
 
 
+def test_an_entry_that_two_processes_sealed_is_answered_once(create: Creator) -> None:
+    datastore = create()
+    add(datastore, clustered(400))
+    with Datastore.open(datastore.folder) as other:
+        mine, theirs = open_annoy(datastore, segment_entries=100), open_annoy(other, segment_entries=70)
+        for index in (mine, theirs):  # both begin to build before either sees the other's segments
+            index.search(clustered(1), 10)
+        for index in (mine, theirs):
+            index.build()  # type: ignore[attr-defined]
+            index.close()
+    index = open_annoy(datastore)
+    queries = clustered(20, seed=5)
+    found = index.search(queries, 30)
+    assert all(len(np.unique(row)) == 30 for row in found.sequences)
+    described = index.describe()
+    assert described["in_segments"] + described["tail"] == 400
+    assert described["segments"] > 4
+    assert recall(index, datastore, queries) > 0.9
+    datastore.forget(before=150)
+    found = index.search(queries, 30)
+    assert all(len(np.unique(row)) == 30 for row in found.sequences)
+    assert (found.sequences >= 150).all()
+
+
 def test_building_twice_gives_the_same_answers_bit_for_bit(create: Creator) -> None:
     queries = clustered(20, seed=8)
     answers = []

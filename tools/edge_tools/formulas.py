@@ -59,15 +59,14 @@ def predict(
         dtype: of the stored embeddings.
         columns: float32 numbers that the index keeps an entry, as measured on a store; None: a float32 copy where
             it fits in the index's budget, otherwise the usual filter.
-        index: its kind. Of annoy's a quarter of the store is searched exactly just before a segment is sealed, so this
-            is the most.
+        index: its kind. Of annoy's half of the store is searched exactly just before a segment is sealed: the most.
     """
     if columns is None:
         copy = 4 * (dim + 1) * capacity
         columns = dim + 1 if copy <= DEFAULT_RAM_BUDGET else FILTER_COLUMNS
     index_bytes = 4 * columns * capacity
     if index == "annoy":
-        index_bytes = SEGMENT_BYTES * capacity + (4 * columns + 8) * max(min(capacity, 1000), capacity // 4)
+        index_bytes = SEGMENT_BYTES * capacity + (4 * columns + 8) * max(min(capacity, 1000), capacity // 2)
     entries = entries_bytes(dim, n_model_classes, dtype, capacity=capacity)
     return Prediction(
         capacity=capacity,

@@ -23,7 +23,7 @@ def index_command(
     ] = None,
     trees: Annotated[int | None, typer.Option("--trees", help="annoy: trees of each segment (default 50).")] = None,
     search_k: Annotated[
-        int | None, typer.Option("--search-k", help="annoy: nodes looked at in a search (default 2 * trees * k).")
+        int | None, typer.Option("--search-k", help="annoy: nodes looked at in a search (default trees * k).")
     ] = None,
     ram_budget: Annotated[
         int | None, typer.Option("--ram-budget", help="exact: most bytes of memory (default 16 MB).")
