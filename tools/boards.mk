@@ -12,3 +12,23 @@ $(MOBILENET): | workstation
 footprint: device $(MOBILENET)  ## What the SDK adds to an import, a prediction of MobileNetV2 and a process's memory
 	@echo "footprint: ratios measured in one run (edge_tools.benchmarks.footprint)"
 	@PYTHONSAFEPATH=1 $(DEVICE)/python -m edge_tools.benchmarks.footprint .footprint
+
+# Under emulation a process starts so slowly that every one of the thousand kills comes before the first entry.
+ARM_SKIPS := --deselect tests/device/test_datastore_faults.py::test_nothing_acknowledged_is_lost_by_kills
+
+test-arm: .arm/ready.stamp workstation  ## The device's tests and story on emulated ARM, with the real aarch64 wheels (TESTS=some)
+	@echo "test-arm: pytest tests/device on an emulated Cortex-A72 (tools/arm)"
+	@.arm/python -m pytest --quiet -p no:cacheprovider $(ARM_SKIPS) $(or $(TESTS),tests/device)
+	@echo "test-arm: datastores made here and opened there, and back (tools/arm/story.py)"
+	@$(WORKSTATION)/python tools/arm/story.py .arm .arm/watch-int8.onnx
+
+.arm/ready.stamp: tools/arm/build_root.py | workstation
+	@$(WORKSTATION)/python tools/arm/build_root.py .arm
+	@$(WORKSTATION)/edge-sdk export examples/watch/model.pt --model examples.watch.net:ActivityNet --input-shape 6,100 \
+		--labels examples/watch/labels.txt --calibration examples/watch/users/1636/learn.npz --quantize int8 \
+		-o .arm/watch-int8.onnx >/dev/null
+	@touch $@
+
+test-lowmem: workstation $(MOBILENET)  ## The applications of a small board inside real memory limits
+	@echo "test-lowmem: peak memory in a cgroup with a limit (edge_tools.benchmarks.low_memory)"
+	@$(WORKSTATION)/python -m edge_tools.benchmarks.low_memory .footprint
