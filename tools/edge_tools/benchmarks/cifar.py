@@ -73,13 +73,15 @@ class TrainingSettings:
 
     schedule: str = "one-cycle"
     """"one-cycle", or "constant": a network that was never cooled down has as good an embedding and a less even head,
-    more
-    like what federated averaging leaves."""
+    more like what federated averaging leaves."""
 
     n_images: int = N_TRAIN
     """The first so many training images train the network (they are in random order); the others stay unseen."""
 
     seed: int = 0
+
+    neighbour_loss: float = 0.0
+    """Weight of the leave-one-out nearest-neighbour loss beside the cross-entropy; 0: none."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.n_images <= N_TRAIN:
@@ -88,6 +90,15 @@ class TrainingSettings:
             raise ConfigError(f"dim and epochs must be at least 1 and batch at least 2, got {self}")
         if self.schedule not in ("one-cycle", "constant"):
             raise ConfigError(f'schedule is "one-cycle" or "constant", got {self.schedule!r}')
+        if self.neighbour_loss < 0:
+            raise ConfigError(f"neighbour_loss must be at least 0, got {self.neighbour_loss}")
+
+    def key(self) -> str:
+        """12 hexadecimal digits, the same as before `neighbour_loss` was there where that is 0."""
+        fields = asdict(self)
+        if not self.neighbour_loss:
+            del fields["neighbour_loss"]
+        return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def data_folder(option: Path | None = None) -> Path:
@@ -144,8 +155,7 @@ def read_encoding(data: Path, cache: Path, settings: TrainingSettings | None = N
         InputError: the data set is missing.
     """
     settings = settings or TrainingSettings()
-    key = hashlib.sha256(json.dumps(asdict(settings), sort_keys=True).encode()).hexdigest()[:12]
-    path = cache / f"cifar10-{settings.dim}-{key}.npz"
+    path = cache / f"cifar10-{settings.dim}-{settings.key()}.npz"
     if not path.is_file():
         _write_encoding(path, _encode(read_images(data), settings))
     with np.load(path, allow_pickle=False) as archive:

@@ -61,7 +61,7 @@ class SmallNet(nn.Module):
 
 
 def train(images: np.ndarray, labels: np.ndarray, settings: TrainingSettings) -> SmallNet:
-    """Train one network, seeded: cross-entropy, mirrored and shifted images, AdamW.
+    """Train one network, seeded: cross-entropy (and the neighbour loss), mirrored and shifted images, AdamW.
 
     Args:
         images: uint8 (n, 3, 32, 32).
@@ -88,14 +88,37 @@ def train(images: np.ndarray, labels: np.ndarray, settings: TrainingSettings) ->
         for step in range(steps):
             rows = order[step * settings.batch : (step + 1) * settings.batch]
             batch = torch.from_numpy(_augmented(images[rows], random)).float()
-            loss = loss_of(net(batch), torch.from_numpy(labels[rows]))
+            classes = torch.from_numpy(labels[rows])
+            embedding = net.embedding(batch)
+            loss = loss_of(net.head(embedding), classes)
+            if settings.neighbour_loss:
+                loss = loss + settings.neighbour_loss * neighbour_loss(embedding, classes)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
             schedule.step()
             total += loss.item()
-        logger.info("epoch %d of %d: cross-entropy %.3f", epoch + 1, settings.epochs, total / steps)
+        logger.info("epoch %d of %d: loss %.3f", epoch + 1, settings.epochs, total / steps)
     return net.eval()
+
+
+def neighbour_loss(embedding: Tensor, labels: Tensor) -> Tensor:
+    """Mean negative log of the kernel mass, exp(-d) as on the device, that each image finds on its own class.
+
+    Leave-one-out among the images of a batch (Goldberger et al., "Neighbourhood Components Analysis", 2004): it gives
+    the embedding's distances the scale for which the paper's σ = 1 is right.
+
+    Args:
+        embedding: (n, dim).
+        labels: int64 (n,).
+    """
+    size = (embedding**2).sum(dim=1)
+    squared = size[:, None] + size[None, :] - 2.0 * embedding @ embedding.T
+    log_kernel = -torch.sqrt(squared.clamp(min=1e-4))
+    log_kernel = log_kernel.masked_fill(torch.eye(len(embedding), dtype=torch.bool), -1e4)
+    own = log_kernel.masked_fill(labels[:, None] != labels[None, :], -1e4)
+    has_own = (own > -1e4).any(dim=1)
+    return (torch.logsumexp(log_kernel, dim=1) - torch.logsumexp(own, dim=1))[has_own].mean()
 
 
 def encode(net: SmallNet, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
