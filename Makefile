@@ -103,9 +103,11 @@ bench-learn: device  ## What learning costs, against a NumPy ring and SQLite (FO
 	@echo "bench-learn: one learn as a ratio to a NumPy ring, bytes written, and SQLite (edge_tools.benchmarks.learn)"
 	@$(DEVICE)/python -m edge_tools.benchmarks.learn $(if $(FOLDER),--folder '$(FOLDER)')
 
-soak: device  ## A million unsynced learns through a window of 500: neither file nor memory may grow
+soak: device  ## A million unsynced learns, then steady use for MINUTES=5: nothing may grow or slow down
 	@echo "soak: 1 000 000 learns past sequence 2^32 beside a reader (edge_tools.benchmarks.soak)"
 	@$(DEVICE)/python -m edge_tools.benchmarks.soak $(if $(FOLDER),--folder '$(FOLDER)')
+	@echo "soak: predict and learn at an even pace, then idle (edge_tools.benchmarks.steady)"
+	@$(DEVICE)/python -m edge_tools.benchmarks.steady $(if $(MINUTES),--minutes '$(MINUTES)')
 
 bench-search: workstation  ## Search against brute force and five libraries (DATA=folder, QUICK=1: the main sizes only)
 	@echo "bench-search: exact and annoy indexes, moving windows; writes docs/performance.md (edge_tools.benchmarks.search)"
@@ -125,9 +127,9 @@ lint: workstation  ## ruff and mypy --strict
 	@$(WORKSTATION)/ruff check --quiet .
 	@$(WORKSTATION)/mypy --no-error-summary
 
-clean:  ## Remove the environments and everything built
+clean:  ## Remove the environments, the emulated ARM and everything built
 	@echo "clean: environments, build, dist, caches"
-	@rm -rf .venv .venv-device .venv-torchvision build dist dist.log .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@rm -rf .venv .venv-device .venv-torchvision .arm .footprint build dist dist.log .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	@find . -name __pycache__ -prune -exec rm -rf {} + ; find . -maxdepth 2 -name '*.egg-info' -prune -exec rm -rf {} +
 
 # --- the two environments ---------------------------------------------------------------------------------------------
