@@ -47,7 +47,8 @@ class Batch(NamedTuple):
 
 def squared_distances(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """‖a_i - b_j‖², (len(a), len(b)), never below 0."""
-    squared: np.ndarray = np.maximum((a * a).sum(axis=1)[:, None] + (b * b).sum(axis=1) - 2.0 * (a @ b.T), 0.0)
+    sizes = [np.einsum("ij,ij->i", points, points) for points in (a, b)]  # `a * a` would take a once more
+    squared: np.ndarray = np.maximum(sizes[0][:, None] + sizes[1] - 2.0 * (a @ b.T), 0.0)
     return squared
 
 

@@ -26,6 +26,8 @@ from edge_sdk.errors import InputError
 _GAMMA_RANGE = np.log(8.0)
 """γ grows to at most 8 times its start: no gradient leads back from a kernel too narrow to reach an entry."""
 
+_BLOCK = 256  # rows whose deviations are held at once
+
 _CONFIDENT = 6.0  # logit of a prototype's own class at the start: softmax gives it 0.99 of 10 classes
 
 
@@ -36,7 +38,6 @@ class ProtoNN:
     the squared head's Z), `masses_` (m,), `gamma_`, `losses_` (one a training epoch).
     """
 
-    projection_: np.ndarray
     prototypes_: np.ndarray
     labels_: np.ndarray
     masses_: np.ndarray
@@ -45,6 +46,16 @@ class ProtoNN:
 
     def __init__(self, settings: ProtoNNSettings | None = None) -> None:
         self.settings = settings or ProtoNNSettings()
+        self._projection = np.zeros((0, 0))
+
+    @property
+    def projection_(self) -> np.ndarray:
+        """W (d̂, D); made on demand where it is the identity, which takes 13 MB at 1280 dimensions."""
+        return np.eye(self.prototypes_.shape[1]) if self._is_identity else self._projection
+
+    @property
+    def _is_identity(self) -> bool:
+        return self.settings.projection == "none" and not self.settings.learn_projection
 
     def fit(
         self,
@@ -82,10 +93,10 @@ class ProtoNN:
         parameters, labels = self._start(x, y, n_classes, projection, random)
         losses: list[float] = []
         if settings.epochs:
-            seen = x if settings.learn_projection else x @ parameters.projection.T
-            noise = _spread_within(seen, y) * settings.jitter
+            seen = x if settings.learn_projection else self._projected(x, parameters.projection)
+            noise = _spread_within(seen, y) * settings.jitter if settings.jitter else np.zeros(seen.shape[1])
             parameters, losses = self._train(parameters, seen, goals, noise, random, progress)
-        self.projection_, self.prototypes_ = parameters.projection, parameters.prototypes
+        self._projection, self.prototypes_ = parameters.projection, parameters.prototypes
         self.gamma_, self.losses_ = float(np.exp(parameters.log_gamma)), losses
         self.masses_ = np.exp(parameters.log_masses)
         if settings.head == "squared":
@@ -96,7 +107,7 @@ class ProtoNN:
 
     def scores(self, x: np.ndarray) -> np.ndarray:
         """Σ_j Z_j K_j (n, n_classes) of the squared head; class probabilities of the other."""
-        distances = squared_distances(np.asarray(x, np.float64) @ self.projection_.T, self.prototypes_)
+        distances = squared_distances(self._projected(np.asarray(x, np.float64), self._projection), self.prototypes_)
         exponents = -(self.gamma_**2) * distances
         if self.settings.head == "squared":
             scores: np.ndarray = np.exp(exponents) @ self.labels_
@@ -131,13 +142,22 @@ class ProtoNN:
                 found = None if projection is None else projection.shape
                 raise InputError(f'projection="given" needs a matrix (d̂, {x.shape[1]}), got {found}')
             weights = np.asarray(projection, np.float64)
+        elif self._is_identity:
+            weights = np.zeros((0, x.shape[1]))
         else:
             weights = start_projection(x, settings.projection, settings.dim, random)
-        projected = x @ weights.T
+        projected = self._projected(x, weights)
         prototypes, labels, masses = self._start_prototypes(projected, y, n_classes, random)
         gamma = settings.gamma or median_gamma(projected, prototypes)
         start_labels = labels if settings.head == "squared" else _as_logits(labels, settings.learn_labels)
         return Parameters(weights, prototypes, start_labels, np.log(masses), np.asarray(np.log(gamma))), labels
+
+    def _projected(self, x: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """Wx of each row; x itself, not a copy of it, where W is the identity for good."""
+        if self._is_identity:
+            return x
+        projected: np.ndarray = x @ weights.T
+        return projected
 
     def _start_prototypes(
         self, projected: np.ndarray, y: np.ndarray, n_classes: int, random: np.random.Generator
@@ -200,7 +220,7 @@ class ProtoNN:
         """Adam's steps do not know the size of a number: give each array its natural unit (0: not trained)."""
         settings = self.settings
         projected = x @ parameters.projection.T if settings.learn_projection else x
-        spread = float(projected.std(axis=0).mean()) or 1.0
+        spread = float(_spread_within(projected, np.zeros(len(projected), int)).mean()) or 1.0
         is_probability = settings.head == "probability"
         label_step = 1.0 if not is_probability else 10.0 if settings.learn_labels else 0.0
         return [
@@ -236,11 +256,13 @@ def _as_logits(labels: np.ndarray, is_soft: bool) -> np.ndarray:
 
 def _spread_within(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Standard deviation of each dimension about the class means, (D,)."""
-    centred = np.empty_like(x)
+    total = np.zeros(x.shape[1])
     for label in np.unique(y):
-        rows = y == label
-        centred[rows] = x[rows] - x[rows].mean(axis=0)
-    spread: np.ndarray = centred.std(axis=0)
+        members = np.flatnonzero(y == label)
+        mean = x[members].mean(axis=0) if len(members) < len(x) else x.mean(axis=0)
+        for start in range(0, len(members), _BLOCK):  # `x.std()` would take x once more
+            total += ((x[members[start : start + _BLOCK]] - mean) ** 2).sum(axis=0)
+    spread: np.ndarray = np.sqrt(total / len(x))
     return spread
 
 
