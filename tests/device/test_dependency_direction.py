@@ -30,6 +30,7 @@ THE_ONE_FILE = {
     ("edge_sdk/inputs/images.py", "PIL"),
     ("edge_sdk/inputs/sources/parquet.py", "pyarrow"),
     ("tools/edge_tools/benchmarks/compress.py", "examples"),  # the watch's people; benchmarks run in a checkout
+    ("tools/edge_tools/benchmarks/compress_choose.py", "examples"),
     ("tools/edge_tools/benchmarks/reproduce/clients.py", "examples"),
     *(("tools/edge_tools/benchmarks/search_peers.py", peer) for peer in ("faiss", "hnswlib", "usearch")),
 }

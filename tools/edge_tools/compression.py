@@ -22,7 +22,7 @@ from edge_sdk.datastore.storage import PROTOTYPES
 from edge_sdk.protonn import Prototypes
 from edge_sdk.prototypes_file import projection_bytes, prototypes_bytes
 from edge_tools.judging import FOLDS, Judge, Judgement
-from edge_tools.memories import ENTRIES_PER_PROTOTYPE, Entries, Kernel, Recipe, make_memory
+from edge_tools.memories import DEFAULT_LEARNING, Entries, Kernel, Recipe, make_memory
 
 DEFAULT_TAIL = 32
 """Entries that a compressed datastore keeps exactly, the newest."""
@@ -177,7 +177,7 @@ def candidates(sizes: Sizes, budget: int, *, kernel: Kernel, seed: int = 0) -> l
 
 
 def _most_learnt(sizes: Sizes) -> int:
-    return max(sizes.n_present, sizes.n // ENTRIES_PER_PROTOTYPE)
+    return max(sizes.n_present, sizes.n // DEFAULT_LEARNING.entries_per_prototype)
 
 
 def _fitting(sizes: Sizes, dim: int | None, n_bytes: float) -> int:

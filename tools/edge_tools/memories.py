@@ -15,15 +15,8 @@ from edge_sdk.interpolation import knn_probabilities
 from edge_sdk.protonn import Prototypes
 
 METHODS = ("keys", "kept entries", "k-means", "protonn")
-ENTRIES_PER_PROTOTYPE = 11
-"""More learnt prototypes than one for so many entries learn them by heart."""
-
 _RATE_WITH_PROJECTION = 0.005  # W moves every entry at once: at 0.02 training diverges on some seeds
 _BLOCK = 256  # rows whose distances to all entries are held at once
-
-_TEACHER_SHARE = 0.5
-"""What leave-one-out kNN has of the training targets; the labels have the rest. Flat between 0.3 and 0.7 on both
-benchmark sets."""
 
 
 class Entries(NamedTuple):
@@ -58,7 +51,9 @@ class Projection(NamedTuple):
 
     def __call__(self, embeddings: np.ndarray) -> np.ndarray:
         """(n, dim) -> float64 (n, d̂)."""
-        projected: np.ndarray = embeddings @ self.matrix.T + self.offset
+        projected = np.empty((len(embeddings), len(self.matrix)))
+        for start in range(0, len(embeddings), _BLOCK):  # all at once would first become a float64 copy
+            projected[start : start + _BLOCK] = embeddings[start : start + _BLOCK] @ self.matrix.T + self.offset
         return projected
 
 
@@ -71,6 +66,28 @@ class Kernel(NamedTuple):
 
 
 DEFAULT_KERNEL = Kernel()
+
+
+class Learning(NamedTuple):
+    """How "protonn" learns; the defaults are those that `edge_tools.benchmarks.compress_choose` chose, on people and
+    images that no reported figure rests on.
+    """
+
+    jitter: float = 1.0
+    """See `ProtoNNSettings`."""
+
+    teacher_share: float = 0.5
+    """What leave-one-out kNN has of the training targets; the labels have the rest ("k-means" fits its γ to the
+    same)."""
+
+    entries_per_prototype: int = 11
+    """The search offers no more than one prototype for so many entries: more would learn them by heart."""
+
+    epochs: int = 80
+    learning_rate: float = 0.02
+
+
+DEFAULT_LEARNING = Learning()
 
 
 @dataclass(frozen=True)
@@ -89,9 +106,7 @@ class Recipe:
 
     key_dtype: str = "int8"
     seed: int = 0
-    epochs: int = 80
-    """Of ProtoNN's training."""
-
+    learning: Learning = DEFAULT_LEARNING
     learn_projection: bool = False
 
     kernel: Kernel = DEFAULT_KERNEL
@@ -112,9 +127,8 @@ class Recipe:
 
 def fit_projection(embeddings: np.ndarray, dim: int) -> Projection:
     """PCA: the `dim` directions of most variance, centred."""
-    x = np.asarray(embeddings, np.float64)
-    matrix = principal_directions(x, dim)
-    return Projection(matrix, -matrix @ x.mean(axis=0))
+    matrix = principal_directions(embeddings, dim)
+    return Projection(matrix, -matrix @ embeddings.mean(axis=0, dtype=np.float64))
 
 
 def make_memory(
@@ -130,7 +144,7 @@ def make_memory(
         own: the entries' PCA, if the caller has it already, of at least `recipe.dim` directions.
     """
     projection = None
-    x = np.asarray(entries.embeddings, np.float64)
+    x = entries.embeddings
     if recipe.dim is not None:
         fitted = shared if shared is not None else own
         projection = fit_projection(entries.embeddings, recipe.dim) if fitted is None else fitted.rows(recipe.dim)
@@ -150,10 +164,10 @@ def _keys(recipe: Recipe, entries: Entries, x: np.ndarray) -> Prototypes:
     """Entries as prototypes, the k nearest voting as in the full store."""
     rows = np.arange(len(x))
     if recipe.method == "kept entries":
-        rows = most_useful(x, entries.labels, recipe.n_prototypes)
+        rows = most_useful(np.asarray(x, np.float64), entries.labels, recipe.n_prototypes)
     kernel = recipe.kernel
     return Prototypes(
-        keys=x[rows].astype(np.float32),
+        keys=np.asarray(x[rows], np.float32),
         masses=np.ones(len(rows), np.float32),
         labels=entries.labels[rows],
         sharpness=1.0 / kernel.bandwidth,
@@ -180,9 +194,15 @@ def _centres(recipe: Recipe, entries: Entries, x: np.ndarray) -> Prototypes:
 
 def _learnt(recipe: Recipe, entries: Entries, x: np.ndarray, projection: Projection | None) -> Prototypes:
     """ProtoNN."""
+    learning = recipe.learning
     if not recipe.learn_projection or projection is None:
         settings = ProtoNNSettings(
-            n_prototypes=recipe.n_prototypes, projection="none", epochs=recipe.epochs, jitter=1.0, seed=recipe.seed
+            n_prototypes=recipe.n_prototypes,
+            projection="none",
+            epochs=learning.epochs,
+            learning_rate=learning.learning_rate,
+            jitter=learning.jitter,
+            seed=recipe.seed,
         )
         return _as_memory(recipe, ProtoNN(settings), entries, x, x)
     settings = ProtoNNSettings(
@@ -190,8 +210,8 @@ def _learnt(recipe: Recipe, entries: Entries, x: np.ndarray, projection: Project
         projection="given",
         learn_projection=True,
         learning_rate=_RATE_WITH_PROJECTION,
-        epochs=recipe.epochs,
-        jitter=1.0,
+        epochs=learning.epochs,
+        jitter=learning.jitter,
         seed=recipe.seed,
     )
     centre = entries.embeddings.mean(axis=0, dtype=np.float64)
@@ -210,8 +230,9 @@ def _as_memory(
 ) -> Prototypes:
     """Fit, and take over what was learnt; `space` is where the teacher measures distances."""
     n_classes = entries.probabilities.shape[1]
-    targets = _TEACHER_SHARE * teacher(entries.embeddings, entries.labels, n_classes, recipe.kernel)
-    targets += (1.0 - _TEACHER_SHARE) * np.eye(n_classes)[entries.labels]
+    share = recipe.learning.teacher_share
+    targets = share * teacher(entries.embeddings, entries.labels, n_classes, recipe.kernel)
+    targets += (1.0 - share) * np.eye(n_classes)[entries.labels]
     model.fit(x, entries.labels, n_classes=n_classes, targets=targets, projection=projection)
     # Ratios of masses are all that counts, float16 stores three digits of each.
     masses = model.masses_ * (len(entries.labels) / model.masses_.sum())
@@ -236,13 +257,15 @@ def teacher(embeddings: np.ndarray, labels: np.ndarray, n_classes: int, kernel: 
     if n < 2:
         own: np.ndarray = np.eye(n_classes)[labels]
         return own
-    x = np.asarray(embeddings, np.float64)
-    norms = (x * x).sum(axis=1)
+    blocks = [slice(start, start + _BLOCK) for start in range(0, n, _BLOCK)]
+    norms = np.concatenate([(embeddings[block].astype(np.float64) ** 2).sum(axis=1) for block in blocks])
     k = min(kernel.k, n - 1)
     nearest, distances = np.empty((n, k), np.int64), np.empty((n, k))
     for start in range(0, n, _BLOCK):  # 10 000 entries at once would take 800 MB
         rows = np.arange(start, min(start + _BLOCK, n))
-        squared = norms[rows, None] + norms - 2.0 * (x[rows] @ x.T)
+        x = embeddings[rows].astype(np.float64)
+        products = np.concatenate([x @ embeddings[block].astype(np.float64).T for block in blocks], axis=1)
+        squared = norms[rows, None] + norms - 2.0 * products
         squared[rows - start, rows] = np.inf
         nearest[rows] = np.argpartition(squared, k - 1, axis=1)[:, :k]
         distances[rows] = np.sqrt(np.maximum(np.take_along_axis(squared, nearest[rows], axis=1), 0.0))
