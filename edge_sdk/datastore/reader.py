@@ -179,11 +179,7 @@ class DatastoreReader:
 
     def embeddings(self, slots: np.ndarray) -> np.ndarray:
         """float32 (m, dim): a few entries' embeddings, from the map."""
-        rows = self._view.keys
-        embeddings: np.ndarray = rows["embedding"][slots].astype(np.float32)
-        if self.dtype == "int8":
-            embeddings *= rows["scale"][slots][:, None]
-        return embeddings
+        return self._view.layout.embeddings(self._view.keys[slots])
 
     def probabilities(self, slots: np.ndarray) -> np.ndarray:
         """float32 (m, n_classes): what the global model said about entries; 0 for classes it does not know."""

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from edge_sdk.datastore.halves import widen
 from edge_sdk.errors import InputError
 
 HEADER_BYTES = 4096
@@ -162,6 +163,8 @@ class SlotLayout:
 
     def embeddings(self, rows: np.ndarray) -> np.ndarray:
         """float32 (m, dim) of slots, dequantised."""
+        if self.dtype == "float16":
+            return widen(rows["embedding"].view(np.int16))
         embeddings = rows["embedding"].astype(np.float32)
         if self.dtype == "int8":
             embeddings *= rows["scale"][:, None]

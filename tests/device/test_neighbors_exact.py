@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from edge_sdk.datastore import Datastore
+from edge_sdk.datastore.halves import widen
 from edge_sdk.errors import ConfigError
 from edge_sdk.model import InputSpec, ModelMetadata
 from edge_sdk.neighbors import ExactIndex, Index, open_index
 from edge_sdk.neighbors import exact as module
 from edge_sdk.neighbors.choice import Choice
 from edge_sdk.neighbors.projection import Projection
-from edge_sdk.neighbors.stored_keys import StoredKeys, widen
+from edge_sdk.neighbors.stored_keys import StoredKeys
 
 DIM = 200
 
