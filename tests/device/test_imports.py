@@ -19,12 +19,17 @@ def _loaded_by(statement: str, folder: Path) -> set[str]:
 
 
 def test_importing_edge_sdk_loads_nothing_heavy(tmp_path: Path) -> None:
-    assert _loaded_by("import edge_sdk", tmp_path) & HEAVY == set()
+    assert _loaded_by("from edge_sdk import *", tmp_path) & HEAVY == set()
 
 
 def test_importing_edge_sdk_loads_only_numpy_and_onnxruntime_from_outside(tmp_path: Path) -> None:
-    ours = _loaded_by("import edge_sdk", tmp_path) - _loaded_by("import numpy, onnxruntime", tmp_path)
+    ours = _loaded_by("from edge_sdk import *", tmp_path) - _loaded_by("import numpy, onnxruntime", tmp_path)
     assert ours - set(sys.stdlib_module_names) == {"edge_sdk"}
+
+
+def test_importing_edge_sdk_alone_loads_nothing_and_a_datastore_needs_no_onnxruntime(tmp_path: Path) -> None:
+    assert not _loaded_by("import edge_sdk", tmp_path) & {"numpy", "onnxruntime"}
+    assert "onnxruntime" not in _loaded_by("from edge_sdk import Datastore", tmp_path)
 
 
 def test_importing_the_command_line_loads_nothing_of_the_workstation(tmp_path: Path) -> None:
