@@ -9,7 +9,8 @@ import numpy as np
 
 from edge_sdk.datastore import Datastore
 from edge_sdk.datastore.storage import PROTOTYPES
-from edge_sdk.interpolation import LARGEST_TUNED_WEIGHT, Interpolation, mixture_weights, shrink
+from edge_sdk.interpolation import LARGEST_TUNED_WEIGHT, Interpolation, mixture_weights, shrink, tune_datastore
+from edge_sdk.neighbors import Index
 from edge_sdk.protonn import Prototypes, Tail, Votes
 
 
@@ -132,3 +133,20 @@ class CompressedMemory:
         self._tail_slots = slots
         self._tail = Tail(memory.project(self._datastore.embeddings(slots)), table.labels[slots].astype(np.int64))
         self._tail_version = self._datastore.version
+
+
+def tune_memory(
+    datastore: Datastore, index: Index, *, experts: str | None = None, criterion: str = "log-loss", gap: int = 0
+) -> Interpolation:
+    """Choose the blend's settings for a datastore, compressed or not, and save them in it.
+
+    Of a compressed datastore λ_m alone is chosen (`CompressedMemory.tune`): kernel, k and sharpness lie in its
+    prototypes, and the other arguments mean nothing. Otherwise see `tune_datastore`.
+
+    Raises:
+        DatastoreError: read-only, or locked by another process. The saved settings stay as they were.
+    """
+    compressed = CompressedMemory(datastore)
+    if compressed.refresh():
+        return compressed.tune()
+    return tune_datastore(datastore, index, experts=experts, criterion=criterion, gap=gap)

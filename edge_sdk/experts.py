@@ -12,6 +12,7 @@ import numpy as np
 from edge_sdk.datastore import Datastore
 from edge_sdk.head import MOST_FITTED, Head, HeadFit, HeadSettings
 from edge_sdk.interpolation import Interpolation, knn_probabilities
+from edge_sdk.interpolation.coverage import deferring, unseen_probability
 from edge_sdk.neighbors import Index, Neighbors
 
 _STALE = 0.05  # of the entries; refitting after every one costs more than a prediction and moves λ_m's third decimal
@@ -21,7 +22,9 @@ class LocalAnswer(NamedTuple):
     """What the memory says about a batch."""
 
     probabilities: np.ndarray
-    """float64 (n, n_classes), p_local: p_knn, or its mixture with p_head."""
+    """float64 (n, n_classes), p_local: p_knn, or its mixture with p_head; while classes are unmet it defers to
+    the global model (`interpolation.coverage`), unless a user fixed λ_m.
+    """
 
     knn: np.ndarray
     """float64 (n, n_classes)."""
@@ -41,6 +44,9 @@ class Experts:
         self._fitted = np.zeros(0, np.uint64)  # sequences the head rests on, ascending
         self._n_classes = 0
         self._version = -1
+        self._is_met = np.zeros(0, np.bool_)  # (n_classes,), of the entries at `_met_version`
+        self._unseen = 0.0
+        self._met_version = -1
 
     @property
     def ram_bytes(self) -> int:
@@ -63,16 +69,33 @@ class Experts:
             kernel=settings.kernel,
             bandwidth=settings.bandwidth,
         )
-        share = settings.head_share
-        if settings.head is None or share == 0.0:
-            return LocalAnswer(knn, knn, neighbors)
-        head = self._fitted_head(settings.head, global_probabilities.shape[1])
-        local = (1.0 - share) * knn + share * head.probabilities(embeddings, global_probabilities)
+        local, share = knn, settings.head_share
+        if settings.head is not None and share > 0.0:
+            head = self._fitted_head(settings.head, global_probabilities.shape[1])
+            local = (1.0 - share) * knn + share * head.probabilities(embeddings, global_probabilities)
+        if settings.chosen_by != "user":
+            local = self._deferring(local, global_probabilities)
         return LocalAnswer(local, knn, neighbors)
 
     def drop_head(self) -> None:
         """Fit the head anew before it answers again (after `forget`)."""
         self._head = None
+
+    def _deferring(self, local: np.ndarray, global_probabilities: np.ndarray) -> np.ndarray:
+        """`local`, deferring to the global model while classes are unmet."""
+        if self._met_version != self._datastore.version or len(self._is_met) != local.shape[1]:
+            table = self._datastore.table
+            labels = table.labels[table.order]
+            self._is_met = np.bincount(labels, minlength=local.shape[1]) > 0
+            self._unseen = unseen_probability(labels)
+            self._met_version = self._datastore.version
+        return deferring(
+            local,
+            global_probabilities,
+            is_met=self._is_met,
+            n_model_classes=self._datastore.n_model_classes,
+            unseen=self._unseen,
+        )
 
     def _fitted_head(self, settings: HeadSettings, n_classes: int) -> Head:
         slots = self._datastore.table.order[-MOST_FITTED:]

@@ -13,14 +13,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from edge_sdk.compressed import CompressedMemory
+from edge_sdk.compressed import CompressedMemory, tune_memory
 from edge_sdk.datastore import Datastore
 from edge_sdk.digests import blake2b
 from edge_sdk.encoder import Encoded, Encoder, as_batch
 from edge_sdk.errors import ConfigError, DatastoreError, InputError
 from edge_sdk.experts import Experts
 from edge_sdk.first_load import check_first_load
-from edge_sdk.interpolation import Interpolation, blend, kernel_weights, tune_datastore, winners
+from edge_sdk.interpolation import Interpolation, blend, kernel_weights, winners
 from edge_sdk.interpolation.settings import check_experts
 from edge_sdk.labels import normalise_labels
 from edge_sdk.model import ModelMetadata
@@ -410,9 +410,7 @@ class Predictor:
             DatastoreError: read-only, or locked by another process. The settings stay as they were.
         """
         with self._lock:
-            if self._compressed.refresh():
-                return self._compressed.tune()
-            return tune_datastore(self._datastore, self._index, experts=self._wanted_experts)
+            return tune_memory(self._datastore, self._index, experts=self._wanted_experts)
 
     def close(self) -> None:
         """Save the record of `online=True` and close index and datastore; what the index is building is waited for."""

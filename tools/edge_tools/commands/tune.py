@@ -5,7 +5,8 @@ from typing import Annotated
 import typer
 
 from edge_sdk import Datastore, Interpolation
-from edge_sdk.interpolation import CRITERIA, EXPERTS, tune_datastore
+from edge_sdk.compressed import tune_memory
+from edge_sdk.interpolation import CRITERIA, EXPERTS
 from edge_sdk.neighbors import open_index
 from edge_tools.options import DatastoreArgument, JsonOption
 from edge_tools.output import percent, print_json, print_table
@@ -38,9 +39,9 @@ def tune_command(
     gap: GapOption = 0,
     as_json: JsonOption = False,
 ) -> None:
-    """Choose λ_m, kernel, bandwidth and k by leave-one-out over the stored entries, and save them."""
+    """Choose λ_m, kernel, bandwidth and k by leave-one-out and save them; of a compressed datastore λ_m alone."""
     with Datastore.open(datastore) as store:
-        chosen = tune_datastore(store, open_index(None, store), experts=experts, criterion=criterion, gap=gap)
+        chosen = tune_memory(store, open_index(None, store), experts=experts, criterion=criterion, gap=gap)
     if as_json:
         print_json(chosen.to_mapping())
     else:
