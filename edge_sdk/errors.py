@@ -17,6 +17,10 @@ A message is one line: what, where, expected, found, and the cure. A call that r
         logger.warning("not learnt: %s", error)
 """
 
+# Never "edge-sdk[extra]": away from the checkout, pip would look for another project of that name in a public index.
+_INSTALLED_BY = {"export": "'.[export]' in the checkout of edge-sdk"}
+"""What pip is asked for where that is more than the missing package: torch's version matters."""
+
 
 class EdgeSDKError(Exception):
     """Base of all errors raised on purpose by edge-sdk."""
@@ -49,6 +53,14 @@ class ConfigError(EdgeSDKError, ValueError):
 class MissingExtraError(EdgeSDKError, ImportError):
     """A package of an optional extra is not installed; `extra` names the extra, the message is the pip line."""
 
-    def __init__(self, package: str, extra: str) -> None:
-        super().__init__(f"{package} is not installed: pip install 'edge-sdk[{extra}]'")
+    def __init__(self, package: str, extra: str, *, instead: str = "") -> None:
+        """Say what to install.
+
+        Args:
+            package: what is missing.
+            extra: of this project's `setup.cfg`.
+            instead: what else would help, if anything does.
+        """
+        cure = f"{package} is not installed: pip install {_INSTALLED_BY.get(extra, package)}"
+        super().__init__(f"{cure}; or {instead}" if instead else cure)
         self.extra = extra

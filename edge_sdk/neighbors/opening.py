@@ -15,6 +15,9 @@ from edge_sdk.neighbors.exact import ExactIndex
 KINDS = ("exact", "annoy")
 """What `kind` may be, the default first."""
 
+_OPTIONS = {"exact": ("ram_budget",), "annoy": ("trees", "search_k", "segment_entries")}
+"""What each kind may be given. By name and not by its constructor, so that nothing has to be imported to tell."""
+
 _EXTENSION = "index"
 
 
@@ -40,21 +43,32 @@ def open_index(kind: str | None, datastore: Datastore, **options: Any) -> Index:
                 f'{datastore.folder}: searched with the index "{kind}", this version has {", ".join(KINDS)}; '
                 f"upgrade edge-sdk, or choose another: edge-sdk index {datastore.folder} --kind exact"
             )
+        check_kind(kind, instead=f"search it exactly: edge-sdk index {datastore.folder} --kind exact")
     check_kind(kind)
+    _check_options(kind, options)
     if chosen["kind"] == kind:
-        options = {**{name: value for name, value in chosen.items() if name != "kind"}, **options}
-    try:
-        if kind == "exact":
-            return ExactIndex(datastore, **options)
-        from edge_sdk.neighbors.annoy import AnnoyIndex  # the only file that imports annoy, and only when asked for
+        stored = {name: value for name, value in chosen.items() if name != "kind"}
+        try:
+            _check_options(kind, stored)
+        except ConfigError as error:
+            raise DatastoreError(
+                f"{datastore.folder}: its stored choice of an index is of another version: {error}; "
+                f"choose anew: edge-sdk index {datastore.folder} --kind exact"
+            ) from error
+        options = {**stored, **options}
+    if kind == "exact":
+        return ExactIndex(datastore, **options)
+    from edge_sdk.neighbors.annoy import AnnoyIndex  # the only file that imports annoy, and only when asked for
 
-        return AnnoyIndex(datastore, **options)
-    except TypeError as error:
-        raise ConfigError(f"index {kind}: {error}") from error
+    return AnnoyIndex(datastore, **options)
 
 
-def check_kind(kind: str) -> None:
+def check_kind(kind: str, *, instead: str = "") -> None:
     """Whether there is such an index here.
+
+    Args:
+        kind: one of `KINDS`.
+        instead: what helps where its package is not installed, besides installing it.
 
     Raises:
         ConfigError: unknown.
@@ -63,7 +77,22 @@ def check_kind(kind: str) -> None:
     if kind not in KINDS:
         raise ConfigError(f'index is one of {", ".join(KINDS)}, got "{kind}"')
     if kind == "annoy" and importlib.util.find_spec("annoy") is None:
-        raise MissingExtraError("annoy", "annoy")
+        raise MissingExtraError("annoy", "annoy", instead=instead)
+
+
+def _check_options(kind: str, options: dict[str, Any]) -> None:
+    """Whether an index of this kind can be given these options.
+
+    Raises:
+        ConfigError: one is unknown, of the other kind, or no whole number.
+    """
+    for name, value in options.items():
+        if name not in _OPTIONS[kind]:
+            owner = next((other for other, names in _OPTIONS.items() if name in names), None)
+            cure = f"; {name} is an option of kind {owner}" if owner else ""
+            raise ConfigError(f"index {kind}: takes {', '.join(_OPTIONS[kind])}, got {name}{cure}")
+        if type(value) is not int and not (name in ("search_k", "segment_entries") and value is None):
+            raise ConfigError(f"index {kind}: {name} is a whole number, got {value!r}")
 
 
 def chosen_index(datastore: Datastore) -> dict[str, Any]:
@@ -81,11 +110,12 @@ def choose_index(datastore: Datastore, kind: str, **options: Any) -> None:
         options: as those of `open_index`.
 
     Raises:
-        ConfigError: unknown kind.
+        ConfigError: unknown kind or option.
         MissingExtraError: "annoy" is not installed.
         DatastoreError: read-only, locked, or no room. What was chosen before stays.
     """
     check_kind(kind)
+    _check_options(kind, options)
     before = chosen_index(datastore)
     wanted = {**(before if before["kind"] == kind else {}), "kind": kind, **options}
     if wanted != before:

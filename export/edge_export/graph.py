@@ -56,7 +56,9 @@ def export_graph(module: nn.Module, x: Tensor) -> onnx.ModelProto:
         except Exception as error:  # the exporter wraps whatever a translation raises
             raise ExportError(f"torch.onnx cannot translate the model: {reason(error)}") from error
     if exported is None:
-        raise ExportError("torch.onnx gave no model; install the tested torch version: pip install 'edge-sdk[export]'")
+        raise ExportError(
+            "torch.onnx gave no model; install the tested torch: pip install '.[export]' in the checkout of edge-sdk"
+        )
     # torch names inner values after its operators ("embedding", "input") without a look at the names asked for: own
     # names come second, when the inner ones are out of the way.
     model = exported.model_proto

@@ -350,9 +350,9 @@ def test_an_annoy_that_gives_one_neighbour_is_not_trusted(
     assert "self-test" in index.describe()["method"]
 
 
-def test_missing_annoy_names_the_extra(create: Creator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_annoy_names_what_to_install(create: Creator, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(MissingExtraError, match=r"edge-sdk\[annoy\]"):
+    with pytest.raises(MissingExtraError, match=r"pip install annoy$"):
         open_annoy(create())
 
 

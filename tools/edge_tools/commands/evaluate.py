@@ -30,7 +30,7 @@ DatastoresOption = Annotated[
 ]
 CurvesOption = Annotated[bool, typer.Option("--curves", help="Also accuracy over λ, n, k, bandwidth and capacity.")]
 PlotOption = Annotated[
-    Path | None, typer.Option("--plot", metavar="FOLDER", help="Draw the curves as PNG files (needs edge-sdk[plot]).")
+    Path | None, typer.Option("--plot", metavar="FOLDER", help="Draw the curves as PNG files (needs matplotlib).")
 ]
 
 
@@ -82,7 +82,7 @@ def require_matplotlib() -> None:
     from edge_sdk import MissingExtraError
 
     if importlib.util.find_spec("matplotlib") is None:
-        raise MissingExtraError("drawing curves needs matplotlib", "plot")
+        raise MissingExtraError("matplotlib", "plot")
 
 
 def _curves(predictors: Sequence[Predictor], examples: Sequence[Path]) -> "Curves":
