@@ -6,8 +6,7 @@ about as well as on a quiet one. Figures:
 - import: fresh interpreters, `import numpy, onnxruntime`, `import edge_sdk` (whose names load when first used) and
   `from edge_sdk import Predictor` (which loads all of it) in turn; the fastest time and the median resident memory;
 - share: after every real run of the model, which leaves the processor's caches as it does on a device, one prediction
-by a
-  `Predictor` whose model answers at once; the medians of both (the encoder's own checks count as the model's);
+  by a `Predictor` whose model answers at once; the medians of both (the encoder's own checks count as the model's);
 - memory: private anonymous bytes of fresh processes, with and without us; the medians.
 
     python -m edge_tools.benchmarks.footprint FOLDER    # a folder with mobilenetv2.onnx, see benchmarks.mobilenet
