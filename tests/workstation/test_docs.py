@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from edge_tools.cli import app
 from edge_tools.output import percent
 from examples.watch.demo import USERS, tell_story
 
@@ -65,6 +66,17 @@ def test_make_targets_and_extras_of_the_readme_exist(readme: str, repository: Pa
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
     for extra in re.findall(r"pip install '\.\[(\w+)\]'", readme):
         assert extra in setup["options.extras_require"]
+
+
+def test_every_command_is_in_the_readme(readme: str) -> None:
+    for command in app.registered_commands:
+        assert f"`{command.name}`" in readme, command.name
+
+
+def test_every_linked_file_exists(repository: Path) -> None:
+    for page in [*repository.glob("*.md"), *repository.glob("docs/*.md"), *repository.glob("examples/*/README.md")]:
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
 
 
 @pytest.mark.parametrize("user", USERS)
