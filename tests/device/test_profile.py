@@ -1,18 +1,21 @@
 """`edge-sdk profile`: its figures against the real thing, its formulas against stores of many shapes, its budgets."""
 
 import json
+import shutil
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from edge_sdk import ConfigError, Datastore, InputSpec, ModelMetadata
+from edge_sdk import ConfigError, Datastore, EdgeSDKError, InputSpec, ModelMetadata
 from edge_sdk.neighbors import ExactIndex
 from edge_tools import formulas
 from edge_tools.budgets import Budget, parse_bytes, parse_milliseconds
+from edge_tools.measurement import measure, scratch_copy
 from edge_tools.storage import table_bytes
 
 
@@ -55,6 +58,34 @@ def test_every_step_of_a_device_is_measured(watch: Path, store: Path) -> None:
     assert found["disk_bytes"]["total"] == sum(
         found["disk_bytes"][name] for name in found["disk_bytes"] if name not in ("total", "model file")
     )
+
+
+def test_a_read_only_datastore_is_measured_on_a_copy_that_can_be_written(
+    watch: Path, store: Path, tmp_path: Path
+) -> None:
+    sealed = Path(shutil.copytree(store, tmp_path / "sealed.store"))
+    for path in (*sealed.rglob("*"), sealed):
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    try:
+        with ExitStack() as stack:
+            copied = scratch_copy(sealed, stack)
+            assert copied is not None
+            assert all(path.stat().st_mode & 0o200 for path in (copied, *copied.rglob("*")))
+        assert "learn" in profile(watch / "watch.onnx", "--datastore", sealed)["latency_ms"]
+        assert [path.name for path in tmp_path.iterdir()] == ["sealed.store"]
+    finally:
+        for path in (sealed, *sealed.rglob("*")):
+            path.chmod(0o700)
+
+
+def test_a_failed_measurement_names_neither_a_class_nor_a_temporary_path(
+    watch: Path, store: Path, tmp_path: Path
+) -> None:
+    damaged = Path(shutil.copytree(store, tmp_path / "damaged.store"))
+    (damaged / "entries.npy").write_bytes(b"")
+    with pytest.raises(EdgeSDKError) as caught:
+        measure(watch / "watch.onnx", damaged, repeats=1)
+    assert str(caught.value).startswith(f"measuring failed: {damaged / 'entries.npy'}: 0 bytes")
 
 
 def test_profiling_leaves_the_datastore_and_its_neighbourhood_alone(watch: Path, store: Path) -> None:

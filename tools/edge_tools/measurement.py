@@ -6,6 +6,7 @@ because what it costs is what the medium needs to sync.
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -20,6 +21,9 @@ from edge_sdk import EdgeSDKError
 from edge_tools.latency import Percentiles
 
 SKIPPED = "not measured"
+
+_ERROR_CLASS = re.compile(r"^[A-Za-z_][\w.]*Error: ")
+"""How a traceback's last line begins; what follows is the message."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +101,7 @@ def measure(model: Path, datastore: Path | None, *, repeats: int = 200) -> Measu
         EdgeSDKError: the child could not do a step; the message is the last line it wrote.
     """
     with ExitStack() as stack:
-        scratch = None if datastore is None else _scratch_copy(datastore, stack)
+        scratch = None if datastore is None else scratch_copy(datastore, stack)
         order = Order(
             str(model),
             None if datastore is None else str(datastore),
@@ -113,12 +117,14 @@ def measure(model: Path, datastore: Path | None, *, repeats: int = 200) -> Measu
         )
     if finished.returncode:
         last = (finished.stderr.strip().splitlines() or [f"exit code {finished.returncode}"])[-1]
-        raise EdgeSDKError(f"measuring failed: {last}")
+        if scratch is not None:
+            last = last.replace(str(scratch), str(datastore))
+        raise EdgeSDKError(f"measuring failed: {_ERROR_CLASS.sub('', last)}")
     *steps, result = [json.loads(line) for line in finished.stdout.splitlines()]
     return Measurement(steps=tuple(Step(**step) for step in steps), **result)
 
 
-def _scratch_copy(datastore: Path, stack: ExitStack) -> Path | None:
+def scratch_copy(datastore: Path, stack: ExitStack) -> Path | None:
     """A copy that lives as long as `stack`, None where there is no room or no right to make one."""
     if not datastore.is_dir() or not os.access(datastore.parent, os.W_OK):
         return None
@@ -126,4 +132,8 @@ def _scratch_copy(datastore: Path, stack: ExitStack) -> Path | None:
     if shutil.disk_usage(datastore.parent).free < 2 * needed:
         return None
     folder = stack.enter_context(TemporaryDirectory(prefix=f".{datastore.name}.profile-", dir=datastore.parent))
-    return Path(shutil.copytree(datastore, Path(folder) / "copy.store"))
+    copied = Path(shutil.copytree(datastore, Path(folder) / "copy.store", copy_function=shutil.copyfile))
+    for path in (copied, *copied.rglob("*")):
+        if path.is_dir():  # copytree hands on the mode of folders: nothing could be written to a read-only one's copy
+            path.chmod(0o700)
+    return copied
