@@ -21,14 +21,16 @@ from edge_tools.benchmarks.cifar import (
 from edge_tools.benchmarks.cifar import Client as CifarClient
 from edge_tools.benchmarks.shakespeare import read_shakespeare_clients
 
-GLOBAL_MODEL = TrainingSettings(epochs=2, learning_rate=0.001, schedule="constant")
-"""The CIFAR-10 network: about 65 %, with a head as uneven between classes as the paper's federated one."""
+GLOBAL_MODEL = TrainingSettings(epochs=3, learning_rate=0.003, schedule="constant", n_images=45_000, neighbour_loss=1.0)
+"""The CIFAR-10 network: about 67 %, with a head as uneven between classes as the paper's federated one and distances
+for which exp(-d) is right. Chosen on the 5 000 training images that it does not see, with partitions 5 and 6.
+"""
 
 N_CLIENTS = 100
 """Clients of the CIFAR-10 partitions."""
 
 REPORTED_SEED = 0
-"""Of the partitions that are reported; settings were chosen on seed 5."""
+"""Of the partitions that are reported; settings were chosen on seeds 5 and 6."""
 
 WATCH_ARCHIVE = Path("wisdm-watch", "wisdm-watch.npz")
 
