@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from edge_sdk.interpolation import Interpolation
     from edge_sdk.model import InputSpec, ModelFile, ModelMetadata
     from edge_sdk.neighbors import Index, Neighbors
-    from edge_sdk.predictor import Learnt, Prediction, Predictor, Voter
+    from edge_sdk.prediction import Distributions, Learnt, Prediction, Voter
+    from edge_sdk.predictor import Predictor
+    from edge_sdk.record import Record
     from edge_sdk.session import SessionSettings
 else:
     from importlib import import_module
@@ -41,6 +43,7 @@ else:
         "Datastore": "edge_sdk.datastore",
         "DatastoreError": "edge_sdk.errors",
         "DatastoreLockedError": "edge_sdk.errors",
+        "Distributions": "edge_sdk.prediction",
         "EdgeSDKError": "edge_sdk.errors",
         "Encoder": "edge_sdk.encoder",
         "ExportError": "edge_sdk.errors",
@@ -48,16 +51,17 @@ else:
         "InputError": "edge_sdk.errors",
         "InputSpec": "edge_sdk.model",
         "Interpolation": "edge_sdk.interpolation",
-        "Learnt": "edge_sdk.predictor",
+        "Learnt": "edge_sdk.prediction",
         "MissingExtraError": "edge_sdk.errors",
         "ModelFile": "edge_sdk.model",
         "ModelFileError": "edge_sdk.errors",
         "ModelMetadata": "edge_sdk.model",
         "Neighbors": "edge_sdk.neighbors",
-        "Prediction": "edge_sdk.predictor",
+        "Prediction": "edge_sdk.prediction",
         "Predictor": "edge_sdk.predictor",
+        "Record": "edge_sdk.record",
         "SessionSettings": "edge_sdk.session",
-        "Voter": "edge_sdk.predictor",
+        "Voter": "edge_sdk.prediction",
     }
 
     def __getattr__(name):  # noqa: ANN001, ANN202 (hidden from type checkers, which read the imports above)
@@ -79,6 +83,7 @@ __all__ = [
     "Datastore",
     "DatastoreError",
     "DatastoreLockedError",
+    "Distributions",
     "EdgeSDKError",
     "Encoder",
     "ExportError",
@@ -94,6 +99,7 @@ __all__ = [
     "Neighbors",
     "Prediction",
     "Predictor",
+    "Record",
     "SessionSettings",
     "Voter",
     "__version__",

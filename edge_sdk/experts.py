@@ -29,8 +29,8 @@ class LocalAnswer(NamedTuple):
     knn: np.ndarray
     """float64 (n, n_classes)."""
 
-    neighbors: Neighbors
-    """Who voted."""
+    neighbors: Neighbors | None
+    """Who voted; None where prototypes did."""
 
 
 class Experts:

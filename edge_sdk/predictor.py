@@ -6,116 +6,32 @@ blend. The encoder runs outside the lock; search, learn and tune hold the datast
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple
 
 import numpy as np
 
-from edge_sdk.compressed import CompressedMemory, tune_memory
 from edge_sdk.datastore import Datastore
-from edge_sdk.digests import blake2b
+from edge_sdk.datastore.opening import open_or_create
+from edge_sdk.digests import source_digests
 from edge_sdk.encoder import Encoded, Encoder, as_batch
-from edge_sdk.errors import ConfigError, DatastoreError, InputError
-from edge_sdk.experts import Experts
+from edge_sdk.errors import ConfigError, InputError
+from edge_sdk.experts import LocalAnswer
 from edge_sdk.first_load import check_first_load
-from edge_sdk.interpolation import Interpolation, blend, kernel_weights, winners
+from edge_sdk.interpolation import Interpolation, blend, winners
 from edge_sdk.interpolation.settings import check_experts
 from edge_sdk.labels import normalise_labels
+from edge_sdk.memory import Memory
 from edge_sdk.model import ModelMetadata
 from edge_sdk.near_copies import far_enough
-from edge_sdk.neighbors import Index, Neighbors, check_kind, choose_index, open_index
+from edge_sdk.neighbors import Index, check_kind, choose_index, open_index
+from edge_sdk.prediction import Distributions, Learnt, Prediction, Voter
 from edge_sdk.record import Record
 from edge_sdk.session import SessionSettings
 
-DEFAULT_CAPACITY = 1000
-_MOST_VOTERS = 10  # that `explain` names of a compressed datastore, where all vote
 FEWEST_TO_TUNE = 32
 """A Predictor that learns tunes at this many entries, and again whenever as many have been learnt as it rested on."""
-
-
-class Distributions(NamedTuple):
-    """Two answers to the same batch, both (n, n_classes) with rows summing to 1."""
-
-    blended: np.ndarray
-    """float64, or the very array of `global_probabilities` at λ_m = 0 and with an empty datastore."""
-
-    global_probabilities: np.ndarray
-    """float32; 0 in the columns of classes that only the datastore knows."""
-
-    classes: tuple[str, ...]
-    """The columns' labels."""
-
-    novelty: np.ndarray | None = None
-    """float64 (n,), see `Prediction.novelty`; None unless asked for, and while nothing was tuned."""
-
-
-class Learnt(NamedTuple):
-    """What `learn` stored."""
-
-    sequences: np.ndarray
-    """uint64, the sequences of the new entries, in the order of the input."""
-
-    duplicates: int
-    """Inputs left out because the same input with the same label is stored already."""
-
-    near: int
-    """Inputs left out as near copies (`min_distance`)."""
-
-    rows: np.ndarray
-    """int (n_stored,), which rows of the input were stored, ascending."""
-
-    drifted: bool = False
-    """Whether these inputs completed the evidence that the user has changed (`online=True`; see `Predictor.record`)."""
-
-
-@dataclass(frozen=True)
-class Voter:
-    """One neighbour and its share in p_knn."""
-
-    sequence: int
-    """0: a prototype of a compressed datastore, which stands for many entries."""
-
-    label: str
-    distance: float
-    """Euclidean, between embeddings (in the projected space of a compressed datastore)."""
-
-    age: int
-    """How many entries were learnt after it; -1: a prototype, which has no age."""
-
-    share: float
-    """Its weight in p_knn, in [0, 1]; the shares of all voters sum to 1."""
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """One answer with everything it rests on. Distributions are float32 (n_classes,), columns in `Predictor.classes`
-    order.
-    """
-
-    label: str
-    probability: float
-    probabilities: np.ndarray
-    """The blend."""
-
-    global_probabilities: np.ndarray
-    knn_probabilities: np.ndarray
-    """All zero when the store is empty or the interpolation weight is 0."""
-
-    interpolation_weight: float
-    """λ_m as used: 0 while the store is empty."""
-
-    source: str
-    """"global" (λ_m = 0 or an empty store), "knn" (λ_m = 1) or "blend"."""
-
-    voters: tuple[Voter, ...]
-    """Nearest first."""
-
-    novelty: float | None = None
-    """How unlike the entries the input is, in [0, 1]: of inputs that are like them, 1 in 100 scores above 0.99. None
-    while
-    nothing was tuned."""
 
 
 class Predictor:
@@ -148,12 +64,10 @@ class Predictor:
         self._encoder = encoder
         self._datastore = datastore
         self._index = index
-        self._experts = Experts(datastore, index)
-        self._compressed = CompressedMemory(datastore)
+        self._memory = Memory(datastore, index)
         self._fixed = interpolation
         self._wanted_experts = experts
         self._forget_on_drift = forget_on_drift
-        self._parsed: tuple[object, Interpolation] | None = None
         self._lock = datastore.lock
         self._record: Record | None = None
         if online:
@@ -212,7 +126,7 @@ class Predictor:
         if experts is not None:
             check_experts(experts)
         encoder = Encoder.open(model, threads=threads, session=session)
-        store = _open_datastore(
+        store = open_or_create(
             Path(datastore),
             encoder.metadata,
             capacity=capacity,
@@ -268,8 +182,7 @@ class Predictor:
     def interpolation(self) -> Interpolation:
         """The blend's settings in force now."""
         with self._lock:
-            is_compressed = self._compressed.refresh()
-        settings = self._compressed.interpolation if is_compressed else self._stored_interpolation()
+            settings = self._memory.interpolation
         if self._fixed is not None:
             return replace(settings, interpolation_weight=self._fixed.interpolation_weight, chosen_by="user")
         return settings if self._record is None else self._record.in_force(settings)
@@ -278,15 +191,6 @@ class Predictor:
     def record(self) -> Record | None:
         """How good the predictions were, each made before its input was learnt; None without `online=True`."""
         return self._record
-
-    def _stored_interpolation(self) -> Interpolation:
-        """The datastore's own settings; parsed once, because every prediction asks."""
-        stored = self._datastore.manifest.interpolation
-        if stored is None:
-            return Interpolation.untuned(len(self._datastore))
-        if self._parsed is None or self._parsed[0] is not stored:
-            self._parsed = stored, Interpolation.from_mapping(stored)
-        return self._parsed[1]
 
     def predict(self, x: object) -> str | np.ndarray:
         """The most probable label.
@@ -301,7 +205,7 @@ class Predictor:
             InputError: wrong shape or dtype, or a non-finite value.
         """
         batch, is_sample = as_batch(x, self.metadata.input)
-        distributions = self._distributions(self._encoder.encode(batch))
+        distributions, _ = self._answer(self._encoder.encode(batch))
         labels = np.array(distributions.classes)[winners(distributions.blended, distributions.global_probabilities)]
         return str(labels[0]) if is_sample else labels
 
@@ -319,7 +223,8 @@ class Predictor:
             InputError: wrong shape or dtype, or a non-finite value.
         """
         batch, is_sample = as_batch(x, self.metadata.input)
-        probabilities = self._distributions(self._encoder.encode(batch)).blended.astype(np.float32, copy=False)
+        distributions, _ = self._answer(self._encoder.encode(batch))
+        probabilities = distributions.blended.astype(np.float32, copy=False)
         return probabilities[0] if is_sample else probabilities
 
     def distributions(self, x: object, *, novelty: bool = False) -> Distributions:
@@ -332,7 +237,7 @@ class Predictor:
         Raises:
             InputError: wrong shape or dtype, or a non-finite value.
         """
-        return self._distributions(self._encoder.encode(as_batch(x, self.metadata.input)[0]), novelty=novelty)
+        return self._answer(self._encoder.encode(as_batch(x, self.metadata.input)[0]), novelty=novelty)[0]
 
     def learn(
         self,
@@ -382,7 +287,10 @@ class Predictor:
             )
         encoded = self._encoder.encode(batch)
         with self._lock:
-            return self._explain_encoded(encoded)
+            distributions, answer = self._answer(encoded, novelty=True)
+            settings = self.interpolation
+            voters = () if answer is None else self._memory.voters(encoded.embeddings, answer, settings)
+        return _as_prediction(distributions, answer, voters, 0.0 if answer is None else settings.interpolation_weight)
 
     def forget(
         self, *, sequences: Sequence[int] | None = None, label: str | None = None, before: int | None = None
@@ -396,7 +304,7 @@ class Predictor:
             DatastoreError: read-only, or locked by another process. Nothing was removed.
         """
         with self._lock:
-            self._experts.drop_head()
+            self._memory.drop_derived()
             return self._datastore.forget(sequences=sequences, label=label, before=before)
 
     def tune(self) -> Interpolation:
@@ -410,7 +318,7 @@ class Predictor:
             DatastoreError: read-only, or locked by another process. The settings stay as they were.
         """
         with self._lock:
-            return tune_memory(self._datastore, self._index, experts=self._wanted_experts)
+            return self._memory.tune(experts=self._wanted_experts)
 
     def close(self) -> None:
         """Save the record of `online=True` and close index and datastore; what the index is building is waited for."""
@@ -418,7 +326,7 @@ class Predictor:
         with self._lock:
             try:
                 if self._record is not None:
-                    self._record.save(self._datastore, self._stored_interpolation())
+                    self._record.save(self._datastore, self._memory.interpolation)
             finally:
                 self._datastore.close()
 
@@ -432,36 +340,23 @@ class Predictor:
         """Close."""
         self.close()
 
-    def _distributions(self, encoded: Encoded, *, novelty: bool = False) -> Distributions:
+    def _answer(self, encoded: Encoded, *, novelty: bool = False) -> tuple[Distributions, LocalAnswer | None]:
+        """Both distributions, and what the memory said; None where it was not asked."""
         with self._lock:
-            self._datastore.refresh()
-            settings = self.interpolation
-            classes = self._datastore.classes
+            self._memory.refresh()
+            settings, classes = self.interpolation, self._datastore.classes
             global_probabilities = self.with_new_classes(encoded.probabilities)
             weight = settings.interpolation_weight
-            if (weight == 0.0 and not novelty) or self._is_empty() or len(global_probabilities) == 0:
-                return Distributions(global_probabilities, global_probabilities, classes)
-            local, nearest = self._local(encoded.embeddings, global_probabilities, settings)
-            blended = global_probabilities
-            if weight > 0.0:
-                blended = blend(global_probabilities, local, interpolation_weight=weight)
-            scores = None
-            if novelty and settings.novelty is not None and nearest is not None:
-                scores = settings.novelty.scores(nearest)
-            return Distributions(blended, global_probabilities, classes, scores)
-
-    def _local(
-        self, embeddings: np.ndarray, global_probabilities: np.ndarray, settings: Interpolation
-    ) -> tuple[np.ndarray, np.ndarray | None]:
-        """What the memory says, (n, n_classes), and each row's nearest distance (None: compressed)."""
-        if len(self._compressed):
-            return self._compressed.probabilities(embeddings, global_probabilities.shape[1]), None
-        answer = self._experts.answer(embeddings, global_probabilities, settings)
-        return answer.probabilities, answer.neighbors.distances[:, 0]
-
-    def _is_empty(self) -> bool:
-        """Whether nothing is remembered, neither as entries nor in prototypes; after a refresh."""
-        return len(self._datastore) == 0 and len(self._compressed) == 0
+            is_wanted = weight > 0.0 or (novelty and settings.novelty is not None)
+            if not (is_wanted and len(self._memory) and len(global_probabilities)):
+                return Distributions(global_probabilities, global_probabilities, classes), None
+            answer = self._memory.answer(encoded.embeddings, global_probabilities, settings)
+        blended, scores = global_probabilities, None
+        if weight > 0.0:
+            blended = blend(global_probabilities, answer.probabilities, interpolation_weight=weight)
+        if novelty and settings.novelty is not None and answer.neighbors is not None:
+            scores = settings.novelty.scores(answer.neighbors.distances[:, 0])
+        return Distributions(blended, global_probabilities, classes, scores), answer
 
     def with_new_classes(self, probabilities: np.ndarray) -> np.ndarray:
         """The model's columns, then a column of zeros for each class that only this datastore knows."""
@@ -518,10 +413,10 @@ class Predictor:
         global_probabilities = self.with_new_classes(encoded.probabilities[keep])
         column = {name: number for number, name in enumerate(self._datastore.classes)}
         class_ids = np.array([column.get(labels[row], -1) for row in keep], np.intp)
-        if self._is_empty():
+        if not len(self._memory):
             return None, global_probabilities, class_ids
-        local, _ = self._local(encoded.embeddings[keep], global_probabilities, self.interpolation)
-        return local, global_probabilities, class_ids
+        answer = self._memory.answer(encoded.embeddings[keep], global_probabilities, self.interpolation)
+        return answer.probabilities, global_probabilities, class_ids
 
     def _record_judged(
         self, judged: tuple[np.ndarray | None, np.ndarray, np.ndarray] | None, sequences: np.ndarray
@@ -530,7 +425,7 @@ class Predictor:
         if self._record is None or judged is None:
             return False
         drifted = self._record.judge(*judged, sequences.tolist())
-        self._record.save_when_due(self._datastore, self._stored_interpolation())
+        self._record.save_when_due(self._datastore, self._memory.interpolation)
         if drifted and self._forget_on_drift:
             self.forget(before=self._record.drift.changed_at)
             self.tune()
@@ -553,69 +448,29 @@ class Predictor:
     def _tuning_is_due(self) -> bool:
         """Whether as many entries came since λ_m was last chosen as there were then, and nobody fixed it."""
         settings = self.interpolation
-        if settings.chosen_by == "user" or self._datastore.read_only or len(self._compressed):
+        if settings.chosen_by == "user" or self._datastore.read_only or self._memory.is_compressed:
             return False
         n_entries = len(self._datastore)
         return n_entries >= FEWEST_TO_TUNE and settings.is_outdated(n_entries, self._datastore.table.newest)
 
-    def _explain_encoded(self, encoded: Encoded) -> Prediction:
-        self._datastore.refresh()
-        settings = self.interpolation
-        global_probabilities = self.with_new_classes(encoded.probabilities)
-        n_classes = global_probabilities.shape[1]
-        weight = 0.0 if self._is_empty() else settings.interpolation_weight
-        knn = np.zeros((1, n_classes))
-        voters: tuple[Voter, ...] = ()
-        blended, novelty = global_probabilities, None
-        if weight > 0.0:
-            if len(self._compressed):
-                knn, voters = self._vote_compressed(encoded.embeddings, n_classes)
-                local = knn
-            else:
-                answer = self._experts.answer(encoded.embeddings, global_probabilities, settings)
-                local, knn, voters = answer.probabilities, answer.knn, self._voters(answer.neighbors, settings)
-                if settings.novelty is not None:
-                    novelty = float(settings.novelty.scores(answer.neighbors.distances[:, 0])[0])
-            blended = blend(global_probabilities, local, interpolation_weight=weight)
-        best = int(winners(blended, global_probabilities)[0])
-        return Prediction(
-            label=self.classes[best],
-            probability=float(blended[0, best]),
-            probabilities=blended[0].astype(np.float32),
-            global_probabilities=global_probabilities[0],
-            knn_probabilities=knn[0].astype(np.float32),
-            interpolation_weight=weight,
-            source={0.0: "global", 1.0: "knn"}.get(weight, "blend"),
-            voters=voters,
-            novelty=novelty,
-        )
 
-    def _voters(self, neighbors: Neighbors, settings: Interpolation) -> tuple[Voter, ...]:
-        """Who voted for one input, nearest first."""
-        weights = kernel_weights(neighbors.distances, kernel=settings.kernel, bandwidth=settings.bandwidth)[0]
-        newest = int(self._datastore.table.sequences.max())
-        return tuple(
-            Voter(int(sequence), self.classes[label], float(distance), newest - int(sequence), float(share))
-            for sequence, label, distance, share in zip(
-                neighbors.sequences[0],
-                neighbors.labels[0],
-                neighbors.distances[0],
-                weights / weights.sum(),
-                strict=True,
-            )
-        )
-
-    def _vote_compressed(self, embedding: np.ndarray, n_classes: int) -> tuple[np.ndarray, tuple[Voter, ...]]:
-        """p_knn (1, n_classes) of a compressed datastore and its ten heaviest voters."""
-        memory = self._compressed
-        votes = memory.votes(embedding, most=_MOST_VOTERS)
-        newest = max(memory.prototypes.newest_sequence, int(self._datastore.table.sequences.max(initial=0)))
-        voters = []
-        for number, distance, share in zip(votes.numbers.tolist(), votes.distances, votes.shares, strict=True):
-            sequence = memory.sequence_of(number)
-            age = newest - sequence if sequence else -1
-            voters.append(Voter(sequence, self.classes[memory.label_of(number)], float(distance), age, float(share)))
-        return memory.probabilities(embedding, n_classes), tuple(voters)
+def _as_prediction(
+    distributions: Distributions, answer: LocalAnswer | None, voters: tuple[Voter, ...], weight: float
+) -> Prediction:
+    """The one row of `distributions` with what it rests on."""
+    best = int(winners(distributions.blended, distributions.global_probabilities)[0])
+    knn = np.zeros_like(distributions.global_probabilities) if answer is None else answer.knn
+    return Prediction(
+        label=distributions.classes[best],
+        probability=float(distributions.blended[0, best]),
+        probabilities=distributions.blended[0].astype(np.float32),
+        global_probabilities=distributions.global_probabilities[0],
+        knn_probabilities=knn[0].astype(np.float32),
+        interpolation_weight=weight,
+        source={0.0: "global", 1.0: "knn"}.get(weight, "blend"),
+        voters=voters,
+        novelty=None if distributions.novelty is None else float(distributions.novelty[0]),
+    )
 
 
 def _check_online(online: bool, forget_on_drift: bool, read_only: bool, fixed: Interpolation | None) -> None:
@@ -632,18 +487,6 @@ def _check_online(online: bool, forget_on_drift: bool, read_only: bool, fixed: I
         raise ConfigError("give either online=True or an interpolation weight, not both")
 
 
-def source_digests(batch: np.ndarray) -> np.ndarray:
-    """uint64 (n,), a digest of each sample as the model takes it, never 0 (0 means unknown)."""
-    if not batch.size:
-        return np.zeros(len(batch), np.uint64)
-    size = batch.nbytes // len(batch)
-    content = np.ascontiguousarray(batch).data.cast("B")
-    joined = b"".join(
-        [blake2b(content[start : start + size], digest_size=8).digest() for start in range(0, batch.nbytes, size)]
-    )
-    return np.maximum(np.frombuffer(joined, "<u8").astype(np.uint64), np.uint64(1))
-
-
 def _as_labels(y: object, n_rows: int) -> list[str]:
     """One label a row.
 
@@ -656,41 +499,3 @@ def _as_labels(y: object, n_rows: int) -> list[str]:
     if len(labels) != n_rows:
         raise InputError(f"{len(labels)} labels for {n_rows} rows; give one label a row")
     return normalise_labels(labels)
-
-
-def _open_datastore(
-    folder: Path,
-    metadata: ModelMetadata,
-    *,
-    capacity: int | None,
-    policy: str | None,
-    dtype: str | None,
-    allow_new_classes: bool,
-    read_only: bool,
-) -> Datastore:
-    """The existing datastore, whose settings must be those asked for, or a new one."""
-    if not folder.exists():
-        if read_only:
-            raise DatastoreError(f"{folder}: no such datastore; learn something first, or open it without read_only")
-        try:
-            return Datastore.create(
-                folder,
-                model=metadata,
-                capacity=DEFAULT_CAPACITY if capacity is None else capacity,
-                policy=policy or "fifo",
-                dtype=dtype or "float16",
-                allow_new_classes=allow_new_classes,
-            )
-        except DatastoreError:
-            if not folder.exists():
-                raise  # otherwise another process has made it meanwhile
-    store = Datastore.open(folder, model=metadata, read_only=read_only)
-    wanted = {"capacity": capacity, "policy": policy, "dtype": dtype}
-    for name, value in wanted.items():
-        if value is not None and value != getattr(store, name):
-            found = getattr(store, name)
-            store.close()
-            raise ConfigError(
-                f"{folder}: the datastore has {name} {found}, asked for {value}; leave it out or make a new datastore"
-            )
-    return store
