@@ -50,11 +50,21 @@ def normalise_labels(labels: Iterable[object]) -> list[str]:
     return texts
 
 
-def unknown_label_message(label: str, known: Sequence[str]) -> str:
-    """One line that names an unknown label, the nearest known one, and the known ones (the first 30)."""
+def unknown_label_message(label: str, known: Sequence[str], *, cure: str = "", brief: bool = False) -> str:
+    """One line that names an unknown label, the nearest known one, and the known ones (the first 30).
+
+    Args:
+        label: the unknown one.
+        known: the others.
+        cure: what would let it be taken, if anything would.
+        brief: leave out the known ones and the cure, because they were said before.
+    """
     import difflib  # here: only who mistypes needs it
 
     near = difflib.get_close_matches(label, known, n=1)
-    suggestion = f'did you mean "{near[0]}"? ' if near else ""
+    unknown = f'unknown label "{label}"'
+    suggestion = f'did you mean "{near[0]}"?' if near else ""
+    if brief:
+        return f"{unknown}: {suggestion}" if suggestion else unknown
     listed = ", ".join(known[:30]) + (f", ... ({len(known)} in all)" if len(known) > 30 else "")
-    return f'unknown label "{label}": {suggestion}known are {listed}; or allow new classes'
+    return f"{unknown}: {suggestion}{' ' if suggestion else ''}known are {listed}{f'; {cure}' if cure else ''}"

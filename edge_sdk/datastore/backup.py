@@ -6,6 +6,7 @@ by name: the restorer reads these five members into files that it names itself, 
 that the manifest (of the prototypes: the list of contents) states.
 """
 
+import errno
 import hashlib
 import json
 import os
@@ -18,10 +19,10 @@ from typing import IO, Any
 
 from edge_sdk.datastore.folder import check_model, fill_folder
 from edge_sdk.datastore.kept_inputs import INPUTS, InputsSpec
-from edge_sdk.datastore.manifest import MAX_MANIFEST_BYTES, Manifest
+from edge_sdk.datastore.manifest import KEPT_INPUTS, MAX_MANIFEST_BYTES, Manifest
 from edge_sdk.datastore.slots import entries_bytes
 from edge_sdk.datastore.storage import ENTRIES, MANIFEST, PROTOTYPES, Storage, sync_folder
-from edge_sdk.datastore.store import KEPT_INPUTS, Datastore
+from edge_sdk.datastore.store import Datastore
 from edge_sdk.errors import DatastoreError
 from edge_sdk.model import ModelMetadata
 from edge_sdk.prototypes_file import LARGEST_FILE
@@ -61,7 +62,8 @@ def write_backup(store: Datastore, path: str | os.PathLike[str]) -> int:
         sync_folder(path.parent)
         return path.stat().st_size
     except OSError as error:
-        raise DatastoreError(f"cannot write the backup {path}: {error.strerror}; is there room for it?") from error
+        cure = "; make room for it" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+        raise DatastoreError(f"cannot write the backup {path}: {error.strerror}{cure}") from error
     finally:
         beside.unlink(missing_ok=True)
 

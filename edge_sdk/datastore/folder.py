@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from edge_sdk.datastore.manifest import Manifest
+from edge_sdk.datastore.manifest import KEPT_INPUTS, Manifest
 from edge_sdk.datastore.notices import LOCK_BYTES, MAGIC
 from edge_sdk.datastore.slots import entries_bytes
 from edge_sdk.datastore.storage import ENTRIES, LOCK, MANIFEST, Storage, sync_folder
@@ -87,13 +87,25 @@ def remove_left_over(folder: Path) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
+def no_datastore_message(folder: Path) -> str:
+    """One line on a path that was to be a datastore and is none."""
+    if folder.is_dir():
+        return f"{folder}: exists and is no datastore (no {MANIFEST}); to make one, name a folder that does not exist"
+    if folder.is_file():
+        cure = f"a model file; try edge-sdk inspect {folder}" if folder.suffix == ".onnx" else "a file, not a datastore"
+        return f"{folder}: no datastore there, it is {cure}"
+    return f"{folder}: no datastore there; make one with edge-sdk ingest or Predictor.open"
+
+
 def check_model(folder: Path, manifest: Manifest, model: ModelMetadata) -> None:
     """Raises DatastoreError when the store's numbers mean nothing to this model."""
     if manifest.fingerprint != model.fingerprint:
+        is_rebuildable = KEPT_INPUTS in manifest.extensions
+        cure = "rebuild it with edge-sdk reembed" if is_rebuildable else "it kept no inputs: open it with its own model"
         raise DatastoreError(
             f"{folder}: made with another model (fingerprint {manifest.fingerprint[:12]}, "
             f"this model file has {model.fingerprint[:12]}); "
-            "rebuild it with edge-sdk reembed, or use a new folder"
+            f"{cure}, or use a new folder"
         )
     if manifest.dim != model.dim or manifest.classes[: manifest.n_model_classes] != tuple(model.classes):
         raise DatastoreError(

@@ -18,6 +18,9 @@ FORMAT_VERSION = 1
 
 POLICIES = ("fifo", "concatenate", "fixed", "balanced")
 
+KEPT_INPUTS = "kept_inputs"
+"""Name of the extension that describes `inputs.npy`."""
+
 MAX_CAPACITY = 2**31 - 1
 MAX_MANIFEST_BYTES = 64 << 20
 """A longer manifest is not ours (20 000 classes take 1 MB); checked before anything is read."""

@@ -17,9 +17,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from edge_sdk.datastore.folder import build_folder, check_model
+from edge_sdk.datastore.folder import build_folder, check_model, no_datastore_message
 from edge_sdk.datastore.kept_inputs import InputsSpec, KeptInputs
-from edge_sdk.datastore.manifest import MAX_CAPACITY, Manifest
+from edge_sdk.datastore.manifest import KEPT_INPUTS, MAX_CAPACITY, Manifest
 from edge_sdk.datastore.policies import check_room, slot_for_one, slots_for_many
 from edge_sdk.datastore.reader import DatastoreReader
 from edge_sdk.datastore.slots import (
@@ -41,9 +41,6 @@ from edge_sdk.model import ModelMetadata
 from edge_sdk.protonn import Prototypes
 
 logger = logging.getLogger(__name__)
-
-KEPT_INPUTS = "kept_inputs"
-"""Name of the manifest's extension that describes `inputs.npy`."""
 
 _EMPTIED = "emptied"
 
@@ -137,9 +134,7 @@ class Datastore(DatastoreReader):
         """
         folder = Path(folder)
         if not (folder / MANIFEST).is_file():
-            raise DatastoreError(
-                f"{folder}: no datastore there (no {MANIFEST}); make one with edge-sdk ingest or Predictor.open"
-            )
+            raise DatastoreError(no_datastore_message(folder))
         writable = not read_only and os.access(folder, os.W_OK) and os.access(folder / ENTRIES, os.W_OK)
         storage = cls._storage_class(folder, writable=writable)
         try:
@@ -533,7 +528,7 @@ class Datastore(DatastoreReader):
         if label is not None:
             name = normalise_label(label)
             if name not in self._view.class_ids:
-                raise InputError(unknown_label_message(name, self.classes).removesuffix("; or allow new classes"))
+                raise InputError(unknown_label_message(name, self.classes))
             chosen &= table.labels == self._view.class_ids[name]
         if before is not None:
             chosen &= table.sequences < np.uint64(min(max(0, before), MAX_SEQUENCE))

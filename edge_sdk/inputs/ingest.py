@@ -33,24 +33,27 @@ class Ingested:
     """Examples added, by label."""
 
 
-def vetted(batches: Iterable[Batch], known: Collection[str] | None) -> Iterator[Batch]:
+def vetted(batches: Iterable[Batch], known: Collection[str] | None, *, cure: str = "") -> Iterator[Batch]:
     """The same batches, with examples of unknown labels moved to `refused`.
 
     Args:
         batches: labelled batches.
         known: labels that may be learnt, or None when every label may.
+        cure: what the first refusal says besides the known labels; the later ones say neither again.
     """
+    is_first = True
     for batch in batches:
         labels = batch.labels or []
         if known is None or all(label in known for label in labels):
             yield batch
             continue
         kept = [row for row, label in enumerate(labels) if label in known]
-        unknown = [
-            Refused(batch.names[row], unknown_label_message(label, list(known)))
-            for row, label in enumerate(labels)
-            if label not in known
-        ]
+        unknown = []
+        for row, label in enumerate(labels):
+            if label not in known:
+                message = unknown_label_message(label, list(known), cure=cure, brief=not is_first)
+                unknown.append(Refused(batch.names[row], message))
+                is_first = False
         yield rows_of(batch, kept, refused=[*batch.refused, *unknown])
 
 

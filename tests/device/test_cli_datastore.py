@@ -84,7 +84,9 @@ def test_forget_by_label_sequence_and_age(run: Run, filled: Path) -> None:
     assert outcome.code == 0
     assert 'class "left" has just lost its last entry' in outcome.stderr
     assert run("forget", filled, "--label", "lft").stderr.startswith('edge-sdk: unknown label "lft": did you mean')
-    assert run("forget", filled).code == 1
+    nothing_named = run("forget", filled)
+    assert (nothing_named.code, nothing_named.stderr.count("\n")) == (1, 1)
+    assert "--sequence, --label, --before or --older-than" in nothing_named.stderr
 
 
 def test_info_says_what_the_files_must_take_and_which_class_is_gone(run: Run, filled: Path) -> None:
@@ -116,6 +118,37 @@ def test_backup_and_restore_move_a_store_to_another_device(run: Run, filled: Pat
     assert (restored["entries"], restored["next sequence"]) == (60, 61)
     assert "exists already" in run("restore", backup, other).stderr
     assert run("info", other, "--json").document["entries"] == 60
+
+
+def test_backup_asks_for_room_only_where_there_is_none(run: Run, filled: Path, tmp_path: Path) -> None:
+    refused = run("backup", filled, tmp_path / "missing" / "me.backup")
+    assert refused.code == 1
+    assert refused.stderr.endswith("No such file or directory\n")
+
+
+def test_what_is_no_datastore_is_told_with_what_it_is(run: Run, tiny: Path, tmp_path: Path) -> None:
+    assert "a model file; try edge-sdk inspect" in run("info", tiny).stderr
+    (tmp_path / "empty.store").mkdir()
+    learn = examples(tmp_path / "learn.npz", 6)
+    refused = run("ingest", learn, "--model", tiny, "--datastore", tmp_path / "empty.store")
+    assert "exists and is no datastore" in refused.stderr
+    for command in ("predict", "evaluate"):
+        missing = run(command, learn, "--model", tiny, "--datastore", tmp_path / "none.store")
+        assert missing.stderr.endswith("none.store: no such datastore; learn something first: edge-sdk ingest\n")
+
+
+def test_reembed_is_proposed_only_where_inputs_were_kept(run: Run, tiny: Path, tiny_next: Path, tmp_path: Path) -> None:
+    learn, store = examples(tmp_path / "learn.npz", 6), tmp_path / "bare.store"
+    assert run("ingest", learn, "--model", tiny, "--datastore", store).code == 0
+    refused = run("ingest", learn, "--model", tiny_next, "--datastore", store).stderr
+    assert "it kept no inputs: open it with its own model, or use a new folder" in refused
+
+
+def test_too_little_room_for_kept_inputs_makes_no_store(run: Run, tiny: Path, tmp_path: Path) -> None:
+    learn, store = examples(tmp_path / "learn.npz", 6), tmp_path / "new.store"
+    refused = run("ingest", learn, "--model", tiny, "--datastore", store, "--keep-inputs", 10)
+    assert (refused.code, "10 bytes keep no input" in refused.stderr) == (1, True)
+    assert not store.exists()
 
 
 def test_reembed_rebuilds_the_store_for_a_new_model(run: Run, filled: Path, tiny: Path, tiny_next: Path) -> None:

@@ -345,7 +345,7 @@ def test_a_shortened_file_is_refused_with_both_sizes(create: Creator) -> None:
 def test_another_models_store_is_refused_with_the_way_out(create: Creator) -> None:
     with create() as store:
         pass
-    with pytest.raises(DatastoreError, match=r"another model .*edge-sdk reembed, or use a new folder"):
+    with pytest.raises(DatastoreError, match=r"another model .*kept no inputs: .* its own model, or use a new folder"):
         Datastore.open(store.folder, model=model(fingerprint="0" * 64))
 
 

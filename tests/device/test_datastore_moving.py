@@ -76,7 +76,7 @@ def test_a_restored_store_holds_the_same_and_continues_the_sequences(store: Data
 
 def test_another_models_backup_is_refused_with_the_way_out(store: Datastore, tmp_path: Path) -> None:
     write_backup(store, tmp_path / "me.backup")
-    with pytest.raises(DatastoreError, match=r"another model .*edge-sdk reembed"):
+    with pytest.raises(DatastoreError, match=r"another model .*use a new folder"):
         restore_backup(tmp_path / "me.backup", tmp_path / "other.store", model=NEW)
     with pytest.raises(DatastoreError, match="exists already"):
         restore_backup(tmp_path / "me.backup", store.folder)

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from edge_sdk import DatastoreError, ModelFile
+
 ModelOption = Annotated[Path, typer.Option("--model", help="The exported model file (.onnx).")]
 DatastoreOption = Annotated[Path, typer.Option("--datastore", help="The datastore's folder.")]
 DatastoreArgument = Annotated[Path, typer.Argument(metavar="DATASTORE", help="The datastore's folder.")]
@@ -17,6 +19,19 @@ LambdaOption = Annotated[
     typer.Option("--lambda", min=0.0, max=1.0, help="Interpolation weight λ_m instead of the datastore's own."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of a table.")]
+
+
+def require_datastore(folder: Path, model: Path) -> None:
+    """Say how a datastore comes about where a command needs one and there is none.
+
+    Raises:
+        ModelFileError: the model file is wrong too, which comes first.
+        DatastoreError: no such folder.
+    """
+    if not folder.exists():
+        ModelFile.open(model)
+        raise DatastoreError(f"{folder}: no such datastore; learn something first: edge-sdk ingest")
+
 
 _UNITS = {"": 1, "B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
 

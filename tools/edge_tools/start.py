@@ -6,9 +6,20 @@ numpy and onnxruntime.
 
 import sys
 
+INTERRUPTED_EXIT = 130
+"""As shells count a program that Ctrl-C ended."""
+
 
 def main() -> None:
     """Run the command line and exit with its code."""
+    try:
+        _run()
+    except KeyboardInterrupt:  # in the first half second, while the libraries load
+        sys.stderr.write("interrupted\n")
+        sys.exit(INTERRUPTED_EXIT)
+
+
+def _run() -> None:
     if sys.argv[1:2] != ["doctor"]:
         from edge_tools.cli import main as run
 

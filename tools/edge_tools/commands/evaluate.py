@@ -12,7 +12,7 @@ import typer
 from edge_sdk import ConfigError, Predictor
 from edge_tools.evaluation import Evaluation, Scores, evaluate, read_client
 from edge_tools.metrics import bottom_decile, weighted_average
-from edge_tools.options import JsonOption, LambdaOption, ModelOption
+from edge_tools.options import JsonOption, LambdaOption, ModelOption, require_datastore
 from edge_tools.output import percent, print_json, print_table, say
 
 if TYPE_CHECKING:
@@ -51,6 +51,8 @@ def evaluate_command(
         raise ConfigError(
             f"{len(examples)} inputs and {len(datastore)} datastores; give one --datastore for each input"
         )
+    for folder in datastore:
+        require_datastore(folder, model)
     if plot is not None:
         require_matplotlib()
     with ExitStack() as stack:

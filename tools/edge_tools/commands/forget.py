@@ -34,6 +34,8 @@ def forget_command(
     Several conditions mean entries that meet all of them. What a flash card's controller keeps of overwritten blocks,
     no program can reach.
     """
+    if not sequence and label is None and before is None and older_than is None:
+        raise ConfigError("say what to forget: --sequence, --label, --before or --older-than")
     if before is not None and older_than is not None:
         raise ConfigError("--before and --older-than both name an age; give one of them")
     with Datastore.open(datastore) as store:

@@ -15,12 +15,14 @@ import typer
 
 from edge_sdk import ConfigError, Encoder, ModelFile, Predictor
 from edge_sdk.datastore import DEFAULT_LOCK_WAIT
+from edge_sdk.datastore.kept_inputs import InputsSpec
 from edge_sdk.inputs import Batch, Refused, Source, open_source
 from edge_sdk.inputs.base import STREAM
 from edge_sdk.inputs.ingest import Ingested, check_strictly, ingest, vetted
 from edge_tools.options import DatastoreOption, InputArgument, JsonOption, ModelOption, parse_bytes
 from edge_tools.output import print_json, print_table, say
 from edge_tools.progress import progress
+from edge_tools.start import INTERRUPTED_EXIT
 
 EXAMPLE = "edge-sdk ingest learn.npz --model watch.onnx --datastore me.store"
 BATCH_SIZE = 1024
@@ -95,6 +97,8 @@ def ingest_command(
             examples = _spooled(stack)
         source = open_source(examples, spec, label=label, labels="required", label_column=label_column)
         kept_bytes = None if keep_inputs is None else parse_bytes(keep_inputs)
+        if kept_bytes is not None:  # before a datastore is made that would be left behind empty
+            InputsSpec.within(kept_bytes, shape=spec.shape, dtype=spec.dtype, most=None)
         target = Target(model, datastore, capacity, policy, allow_new_classes, stack, wait, kept_bytes)
         target.check(read_only=dry_run)
         if strict:
@@ -102,16 +106,20 @@ def ingest_command(
         if dry_run:
             done = _rehearse(_watched(source, target, "check"))
         else:
-            done = ingest(
-                _watched(source, target, "ingest", batch_size=min(BATCH_SIZE, sync_every)),
-                target.open,
-                allow_duplicates=allow_duplicates,
-                min_distance=min_distance,
-                sync_every=sync_every,
-                on_refused=name_refused,
-            )
-            if done.added and not no_tune:
-                target.open().tune()
+            try:
+                done = ingest(
+                    _watched(source, target, "ingest", batch_size=min(BATCH_SIZE, sync_every)),
+                    target.open,
+                    allow_duplicates=allow_duplicates,
+                    min_distance=min_distance,
+                    sync_every=sync_every,
+                    on_refused=name_refused,
+                )
+                if done.added and not no_tune:
+                    target.open().tune()
+            except KeyboardInterrupt as error:
+                say(f"interrupted; {target.entries} entries kept, run it again to continue")
+                raise typer.Exit(INTERRUPTED_EXIT) from error
         for note in [*source.notes, *target.notes(done)]:
             say(note)
         _report(done, target, dry_run=dry_run, as_json=as_json)
@@ -156,6 +164,11 @@ class Target:
     def open(self) -> Predictor:
         """The predictor over the datastore, which is made now if it is missing."""
         return self.predictor or self._open(read_only=False)
+
+    @property
+    def entries(self) -> int:
+        """Entries in the datastore, 0 while there is none."""
+        return len(self.predictor.datastore) if self.predictor is not None else 0
 
     @property
     def takes_new_classes(self) -> bool:
@@ -214,7 +227,9 @@ def name_refused(refused: Refused) -> None:
 
 def _watched(source: Source, target: Target, doing: str, *, batch_size: int = BATCH_SIZE) -> Iterator[Batch]:
     """The vetted batches of a source, with a bar that counts inputs."""
-    batches = vetted(source.batches(batch_size), target.known)
+    can_take_others = target.predictor is None  # not with this option alone where a datastore was made without it
+    cure = "to learn others too, make the datastore with --allow-new-classes" if can_take_others else ""
+    batches = vetted(source.batches(batch_size), target.known, cure=cure)
     return progress(batches, total=source.count, label=doing, size=inputs_in)
 
 
