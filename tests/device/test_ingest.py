@@ -3,8 +3,10 @@
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -121,6 +123,96 @@ def test_refused_inputs_are_named_counted_and_give_code_4(run: Run, model: Path,
     assert "a.npz[7]: holds nan at [1]" in outcome.err
     assert 'a.npz[9]: unknown label "rihgt": did you mean "right"?' in outcome.err
     assert len(outcome.err.splitlines()) == 2
+
+
+def test_known_labels_are_listed_once_and_new_ones_offered_where_they_can_be(
+    run: Run, model: Path, store: Path, tmp_path: Path
+) -> None:
+    y = labels(20).astype("U20")
+    y[[3, 9]] = "down", "rihgt"
+    source = saved(tmp_path / "a.npz", x=points(20), label=y)
+    first, second = run("ingest", source, "--model", model, "--datastore", store, "--json").err.splitlines()
+    assert first.endswith("to learn others too, make the datastore with --allow-new-classes")
+    assert "known are" in first
+    assert second.endswith('a.npz[9]: unknown label "rihgt": did you mean "right"?')
+    again = run("ingest", source, "--model", model, "--datastore", store, "--json").err
+    assert again.count("known are") == 1
+    assert "--allow-new-classes" not in again
+
+
+def test_ctrl_c_says_what_was_kept_and_how_to_go_on(model: Path, store: Path) -> None:
+    words = ("ingest", "-", "--model", model, "--datastore", store, "--sync-every", "1")
+    with subprocess.Popen(
+        [sys.executable, "-m", "edge_tools", *map(str, words)],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdin is not None
+        for number in range(3):
+            process.stdin.write(json.dumps({"x": [number, 1.0], "label": "left"}) + "\n")
+        process.stdin.flush()
+        while not store.exists() or len_of(store) < 3:
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate()
+    assert (process.returncode, stderr) == (130, "interrupted; 3 entries kept, run it again to continue\n")
+
+
+def len_of(store: Path) -> int:
+    with Datastore.open(store, read_only=True) as datastore:
+        return len(datastore)
+
+
+def test_ctrl_c_while_libraries_load_is_one_word() -> None:
+    program = """
+import os, signal, sys
+class PressCtrlC:
+    def find_spec(self, name, *rest):
+        if name == "numpy":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, PressCtrlC())
+from edge_tools.start import main
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "interrupted\n")
+
+
+def test_reader_that_leaves_early_ends_predict_quietly(model: Path, tmp_path: Path) -> None:
+    source = saved(tmp_path / "a.npz", x=points(5000))
+    for json_option in ([], ["--json"]):
+        words = ("predict", str(source), "--model", str(model), *json_option)
+        with subprocess.Popen(
+            [sys.executable, "-m", "edge_tools", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            process.stdout.close()
+            _, stderr = process.communicate()
+        # 0 where one large write was cut short, which Python itself does not tell
+        assert (process.returncode in (0, 141), stderr) == (True, "")
+
+
+def test_predict_answers_each_line_of_a_stream_before_the_next(model: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "edge_tools", "predict", "-", "--model", str(model)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for number in (-2.0, 2.0):
+            process.stdin.write(json.dumps({"x": [number, 0.0]}) + "\n")
+            process.stdin.flush()
+            name, label, probability = process.stdout.readline().rsplit(maxsplit=2)
+            assert name.startswith("stdin line")
+            assert label in ("left", "right", "up", "down")
+            assert 0.0 <= float(probability) <= 1.0
+        process.stdin.close()
+        assert process.stdout.read() == ""
+    assert process.returncode == 0
 
 
 def test_strict_stops_at_the_first_and_adds_nothing(run: Run, model: Path, store: Path, tmp_path: Path) -> None:

@@ -3,10 +3,20 @@
 import json
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
+
+
+class _Console(Console):
+    """rich's console, but that a closed pipe is the command line's business, see `cli`."""
+
+    def on_broken_pipe(self) -> NoReturn:
+        """Raise it again."""
+        raise BrokenPipeError
+
 
 _PIPE_WIDTH = 160  # columns when stdout is no terminal; rich would wrap at 80
 
@@ -19,12 +29,17 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[obje
         table.add_column(column, justify="right" if numeric else "left")
     for row in rows:
         table.add_row(*(str(cell) for cell in row))
-    Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False, markup=False).print(table)
+    _Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False, markup=False).print(table)
 
 
 def print_json(value: object) -> None:
     """Print one JSON document on one line of stdout."""
     sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+
+
+def print_line(text: str) -> None:
+    """Print one line on stdout."""
+    sys.stdout.write(text + "\n")
 
 
 def say(text: str) -> None:

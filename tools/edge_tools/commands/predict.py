@@ -15,13 +15,21 @@ from edge_sdk.inputs.base import STREAM
 from edge_sdk.inputs.ingest import rows_of
 from edge_sdk.interpolation import winners
 from edge_tools.commands.ingest import REFUSED_EXIT, hush_pillow, inputs_in, name_refused
-from edge_tools.options import InputArgument, LambdaOption, ModelOption
-from edge_tools.output import print_json, print_table, say
+from edge_tools.options import LambdaOption, ModelOption, require_datastore
+from edge_tools.output import print_json, print_line, print_table, say
 from edge_tools.progress import progress
 
 BATCH_SIZE = 256
 EXAMPLE = "edge-sdk predict test.npz --model watch.onnx --datastore me.store"
 
+AnyInputArgument = Annotated[
+    Path,
+    typer.Argument(
+        metavar="INPUT",
+        help="What to answer, without labels: .npz, .npy, CSV, JSON lines, a picture or a sound, a folder of them, "
+        "or - for JSON lines on standard input.",
+    ),
+]
 OptionalDatastore = Annotated[Path | None, typer.Option("--datastore", help="The datastore's folder; default: none.")]
 UnreadColumnOption = Annotated[
     str | None, typer.Option("--label-column", help="A table's column to leave out, if its name is no usual label.")
@@ -55,7 +63,7 @@ class Answer(NamedTuple):
 
 
 def predict_command(
-    inputs: InputArgument,
+    inputs: AnyInputArgument,
     model: ModelOption,
     datastore: OptionalDatastore = None,
     interpolation_weight: LambdaOption = None,
@@ -79,6 +87,7 @@ def predict_command(
             spec = encoder.metadata.input
             answer = _global_answer(encoder)
         else:
+            require_datastore(datastore, model)
             predictor = stack.enter_context(
                 Predictor.open(model, datastore, read_only=True, interpolation_weight=interpolation_weight)
             )
@@ -93,8 +102,9 @@ def predict_command(
 
 def _predict_all(source: Source, answer: Answering, *, as_json: bool) -> int:
     """Print an answer for every input; how many were refused."""
-    # Who writes into a pipe waits for the answer to each line.
-    batches = source.batches(1 if source.request.path == STREAM else BATCH_SIZE)
+    # Who writes into a pipe waits for the answer to each line: one at a time, and no table at the end.
+    is_stream = source.request.path == STREAM
+    batches = source.batches(1 if is_stream else BATCH_SIZE)
     refused = 0
     rows: list[tuple[str, str, str]] = []
     for batch in progress(batches, total=source.count, label="predict", size=inputs_in):
@@ -106,10 +116,12 @@ def _predict_all(source: Source, answer: Answering, *, as_json: bool) -> int:
                 print_json(result._asdict())
             else:
                 rows.append((result.name, result.label or NONE_OF_THESE, f"{result.probability:.3f}"))
+                if is_stream:
+                    print_line("  ".join(rows.pop()))
         sys.stdout.flush()
     for note in source.notes:
         say(note)
-    if not as_json:
+    if not as_json and not is_stream:
         print_table("", Answer._fields, rows)
     return refused
 
