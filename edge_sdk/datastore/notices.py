@@ -22,6 +22,9 @@ _CHECK = struct.Struct("<I")
 _RECORD_BYTES = _RECORD.size + _CHECK.size
 RING = LOCK_BYTES // _RECORD_BYTES - 1
 
+FOLDER_REPLACED = 2
+"""`start` of a record of 0 slots: the same store goes on in another folder under this path; its last record here."""
+
 _IN_FLIGHT_TRIES = 1000
 
 
@@ -38,7 +41,7 @@ class Notice(NamedTuple):
     """First slot of the run."""
 
     length: int
-    """Slots in the run; 0: no slot, the manifest was replaced (`start` 0) or everything must be read again (1)."""
+    """Slots in the run; 0: no slot, the manifest was replaced (or, where `start` is `FOLDER_REPLACED`, the folder)."""
 
     process: int
     """Process id of the writer."""
@@ -132,8 +135,12 @@ class Notices:
         _CHECK.pack_into(record, _RECORD.size, zlib.crc32(self._unchecked))
         return record
 
+    def newest(self) -> Notice | None:
+        """The newest record."""
+        latest = self.latest()
+        return self._read(latest % RING) if latest else None
+
     def last_writer(self) -> int | None:
         """Process id in the newest record."""
-        latest = self.latest()
-        notice = self._read(latest % RING) if latest else None
+        notice = self.newest()
         return notice.process if notice else None

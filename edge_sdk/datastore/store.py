@@ -20,6 +20,7 @@ import numpy as np
 from edge_sdk.datastore.folder import build_folder, check_model, no_datastore_message
 from edge_sdk.datastore.kept_inputs import InputsSpec, KeptInputs
 from edge_sdk.datastore.manifest import KEPT_INPUTS, MAX_CAPACITY, Manifest
+from edge_sdk.datastore.notices import FOLDER_REPLACED
 from edge_sdk.datastore.policies import check_room, slot_for_one, slots_for_many
 from edge_sdk.datastore.reader import DatastoreReader
 from edge_sdk.datastore.slots import (
@@ -151,13 +152,15 @@ class Datastore(DatastoreReader):
         with self.lock:
             if self._is_closed:
                 return
-            if not self._is_synced:
-                self.sync()
-            self._save_emptied()
-            self._is_closed = True
-            self._kept_inputs = None
-            self._view.release()
-            self._storage.close()
+            try:
+                if not self._is_synced and not self._view.is_lost:
+                    self.sync()
+                self._save_emptied()
+            finally:
+                self._is_closed = True
+                self._kept_inputs = None
+                self._view.release()
+                self._storage.close()
 
     def __enter__(self) -> Self:
         return self
@@ -209,13 +212,19 @@ class Datastore(DatastoreReader):
         return np.arange(first, first + n, dtype=np.uint64)
 
     def sync(self) -> None:
-        """Wait until every entry added so far (and every kept input) is on the medium."""
+        """Wait until every entry added so far (and every kept input) is on the medium.
+
+        Raises:
+            DatastoreError: read-only, the medium refuses, or the store was deleted while it was open.
+        """
         self._check_writable()
         self._is_synced = True
         try:
             if self._kept_inputs is not None:
                 self._kept_inputs.sync()
             self._storage.sync(ENTRIES)
+            if self._storage.is_unlinked(ENTRIES):
+                self._view.check_announced()
         except DatastoreError:
             self._is_synced = False
             raise
@@ -495,6 +504,7 @@ class Datastore(DatastoreReader):
         if sequences is None and label is None and before is None:
             raise ConfigError("forget needs sequences, a label, or before=SEQUENCE")
         with self.lock:
+            self._view.next_look = 0.0  # files are removed by their path below, which must be this store's
             self._lock_files()
             try:
                 self._catch_up()
@@ -662,8 +672,12 @@ class Datastore(DatastoreReader):
             self._put_many(embeddings, class_ids, probabilities, sources, sequences)
 
     def tell_replaced(self) -> None:
-        """Tell every process that has this folder open to look at the manifest; the caller is `exclusive`."""
-        self._tell(0, 0, 0)
+        """Tell every process that has this folder open that the store goes on in the one now at its path.
+
+        The caller is `exclusive`. This object goes on there too, with its next call.
+        """
+        self._tell(0, FOLDER_REPLACED, 0)
+        self._view.next_look = 0.0
 
     # Kept inputs
 
@@ -692,6 +706,8 @@ class Datastore(DatastoreReader):
         """
         most = None if self.policy == "concatenate" else self.capacity
         spec = InputsSpec.within(max_bytes, shape=shape, dtype=dtype, most=most)
+        with self.lock:
+            self._view.next_look = 0.0  # a file is made by its path below, in this store's folder and no other
         with self.lock, self.exclusive():
             self._catch_up()
             kept = self.kept_inputs

@@ -9,11 +9,12 @@ what it is.
 import os
 import time
 from collections.abc import Iterator
+from typing import NoReturn
 
 import numpy as np
 
 from edge_sdk.datastore.manifest import MAX_MANIFEST_BYTES, Manifest
-from edge_sdk.datastore.notices import LOCK_BYTES, MAGIC, Notice, Notices
+from edge_sdk.datastore.notices import FOLDER_REPLACED, LOCK_BYTES, MAGIC, Notice, Notices
 from edge_sdk.datastore.slots import DAMAGED, EMPTY, HEADER_BYTES, VALID
 from edge_sdk.datastore.storage import ENTRIES, LOCK, MANIFEST, Storage
 from edge_sdk.datastore.table import SlotTable
@@ -44,6 +45,10 @@ class View:
         self.notices: Notices | None = None
         self.stale = False
         """Set when a write failed half-way: the next `refresh` reads everything again."""
+        self._lost = ""
+        """Why this object can never be used again; the message of every later call."""
+        self._is_replaced = False
+        """Whether it was announced that the same store goes on in another folder at this path."""
         self._pending: dict[int, int] = {}
         self._file_state = (0, 0)
         self.next_look = time.monotonic() + _LOOK_EVERY_S
@@ -196,7 +201,7 @@ class View:
             Whether anything changed.
 
         Raises:
-            DatastoreError: the folder now holds a store of another model, or its files are gone.
+            DatastoreError: the folder now holds another store, or its files are gone.
         """
         before = self.table.version
         manifest = self.manifest
@@ -218,6 +223,8 @@ class View:
                 for notice in unseen:
                     self.notices.advance(notice.number)
                     self._act_on(notice)
+        if self._is_replaced:
+            self._go_on_elsewhere(locked)
         if self._pending:
             self._settle(locked)
         return self.table.version != before or self.manifest is not manifest
@@ -234,7 +241,10 @@ class View:
     def _act_on(self, notice: Notice) -> None:
         """Read again what a notice names."""
         if notice.length == 0:
-            self._reload_manifest()
+            if notice.start == FOLDER_REPLACED:
+                self._is_replaced = True
+            else:
+                self._reload_manifest()
             return
         if notice.start + notice.length > self.manifest.capacity:
             self._reload_manifest()
@@ -283,10 +293,7 @@ class View:
         manifest = self._read_manifest()
         if manifest == self.manifest:
             return
-        if manifest.fingerprint != self.manifest.fingerprint or manifest.layout != self.layout:
-            raise DatastoreError(
-                f"{self.storage.folder}: was rebuilt for another model meanwhile; open it again with that model file"
-            )
+        self._check_model(manifest)
         grown = manifest.capacity > self.manifest.capacity
         self.manifest = manifest
         self.class_ids = {name: i for i, name in enumerate(manifest.classes)}
@@ -295,27 +302,85 @@ class View:
             self._map_entries()
             self.table.grow(manifest.capacity)
 
+    def _check_model(self, manifest: Manifest) -> None:
+        """Raises DatastoreError, from now on always, when these are not the settings of entries like ours."""
+        if manifest.fingerprint != self.manifest.fingerprint or manifest.layout != self.layout:
+            self._lose("was rebuilt for another model meanwhile; open it again with that model file")
+
     def take_manifest(self, manifest: Manifest) -> None:
-        """Replace the manifest on the medium and here; the caller holds the lock."""
+        """Replace the manifest on the medium and here; the caller holds the lock.
+
+        Raises:
+            DatastoreError: the system refuses, or the folder holds another store by now, which is left alone.
+        """
+        if not self.storage.is_current(ENTRIES):
+            self.check_announced()
+            self._go_on_elsewhere(locked=True)
         self.storage.replace(MANIFEST, manifest.to_json().encode())
         self._reload_manifest()
 
     def look_at_files(self) -> None:
-        """Once a second: open the files anew if someone has put others in their place.
+        """Once a second: look whether the folder's files are still those that are open.
 
         A writer does this before it takes the lock, because afterwards it would hold the lock of a file that is gone.
+
+        Raises:
+            DatastoreError: the store was deleted, moved or replaced. Another one at its path is left alone.
         """
+        if self._lost:
+            raise DatastoreError(self._lost)
         now = time.monotonic()
         if now < self.next_look:
             return
         self.next_look = now + _LOOK_EVERY_S
-        if self.storage.is_current(ENTRIES) and (self.notices is None or self.storage.is_current(LOCK)):
+        if not self.storage.is_current(ENTRIES):
+            self.check_announced()
+        elif self.notices is None or self.storage.is_current(LOCK):
             return
+        self._open_again()
+
+    def check_announced(self) -> None:
+        """For a caller that found the open entries to lie in this folder no more: has the store gone on in another?
+
+        Only `rebuild` and the compression put the same store into another folder, and announce it in the old one's
+        lock file. Whatever else lies at the path is another user's, and nothing may be learnt into it unasked. (A
+        folder without a lock file is never written from here; what is put into it is what is to be read.)
+
+        Raises:
+            DatastoreError: the store was deleted, moved or replaced; from now on always.
+        """
+        newest = self.notices.newest() if self.notices else None
+        announced = newest is not None and newest.length == 0 and newest.start == FOLDER_REPLACED
+        if self.notices is not None and not announced:
+            self._lose("the datastore was deleted, moved or replaced while it was open; open it again")
+
+    def _go_on_elsewhere(self, locked: bool) -> None:
+        """Take up the folder that was put in the place of this one; a writer comes again, for the new one's lock."""
+        self.next_look = 0.0
+        if locked:
+            self._check_model(self._read_manifest())
+            raise DatastoreError(f"{self.storage.folder}: was put into a new folder meanwhile; try again")
+        self.look_at_files()
+
+    def _open_again(self) -> None:
+        """Open the files that lie at the path now."""
+        self._is_replaced = False
         self.storage.reopen(ENTRIES)
         self.storage.reopen(LOCK)
         self._reload_manifest()
         self._open_files()
         self.read_all()
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the store can never be used again through this object."""
+        return bool(self._lost)
+
+    def _lose(self, why: str) -> NoReturn:
+        """Raise an error, and again at every later `refresh` and before every write."""
+        self._lost = f"{self.storage.folder}: {why}"
+        self.next_look = 0.0
+        raise DatastoreError(self._lost)
 
     def overwritten(self, slots: np.ndarray) -> bool:
         """Whether another process may have changed one of `slots` since the last `refresh`.

@@ -1,16 +1,19 @@
 """The datastore between processes and threads: one writer, any number of readers, nobody in the way for long."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from edge_sdk.datastore import HEADER_BYTES, Datastore, slot_bytes
+from edge_sdk.datastore.rebuild import exchange_folders
 from edge_sdk.errors import DatastoreError, DatastoreLockedError
 from edge_sdk.model import InputSpec, ModelMetadata
 
@@ -252,8 +255,100 @@ def test_a_store_put_in_the_place_of_another_is_noticed(folder: Path, tmp_path: 
         os.replace(folder, tmp_path / "away")
         Datastore.create(folder, model=other, capacity=3).close()
         reader._view.next_look = 0.0  # instead of waiting for a second
-        with pytest.raises(DatastoreError, match="rebuilt for another model"):
+        with pytest.raises(DatastoreError, match="replaced while it was open"):
             reader.refresh()
+
+
+def replace_by_another_store(folder: Path) -> None:
+    Datastore.create(folder, model=MODEL, capacity=300).close()
+
+
+@pytest.mark.parametrize("recreate", [lambda folder: None, replace_by_another_store])
+def test_a_learn_into_a_deleted_store_fails_and_so_does_every_later_call(
+    folder: Path, recreate: Callable[[Path], None]
+) -> None:
+    ones = np.ones((1, DIM), np.float32)
+    store = Datastore.open(folder)
+    store.add(ones, ["run"], EVEN)
+    shutil.rmtree(folder)
+    recreate(folder)
+    for call in (
+        lambda: store.add(ones, ["run"], EVEN),
+        lambda: store.add(ones, ["run"], EVEN, sync=False),
+        lambda: store.add(np.ones((9, DIM), np.float32), ["run"] * 9, np.repeat(EVEN, 9, axis=0)),
+        lambda: store.save_interpolation({"interpolation_weight": 0.5}),
+        lambda: store.forget(label="run"),
+        store.refresh,
+        store.sync,
+    ):
+        with pytest.raises(DatastoreError, match="was deleted, moved or replaced while it was open"):
+            call()
+    store.close()
+    if folder.exists():
+        with Datastore.open(folder) as other:
+            assert len(other) == 0
+            assert other.interpolation is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda store: store.save_interpolation({"interpolation_weight": 0.5}),
+        lambda store: store.forget(before=5),
+        lambda store: store.keep_inputs(9999, shape=(DIM,), dtype="float32"),
+    ],
+)
+def test_nothing_is_changed_in_a_store_that_was_put_in_the_place_of_another(
+    folder: Path, change: Callable[[Datastore], object]
+) -> None:
+    with Datastore.open(folder) as store:
+        shutil.rmtree(folder)
+        replace_by_another_store(folder)
+        files = {path.name: path.read_bytes() for path in folder.iterdir()}
+        with pytest.raises(DatastoreError, match="replaced while it was open"):
+            change(store)
+        assert {path.name: path.read_bytes() for path in folder.iterdir()} == files
+
+
+def test_an_unsynced_learn_into_a_deleted_store_fails_when_it_is_closed(folder: Path) -> None:
+    store = Datastore.open(folder)
+    store.add(np.ones((1, DIM), np.float32), ["run"], EVEN, sync=False)
+    shutil.rmtree(folder)
+    with pytest.raises(DatastoreError, match="was deleted"):
+        store.close()
+    store.close()
+
+
+def test_a_store_that_goes_on_in_another_folder_is_taken_up(folder: Path, tmp_path: Path) -> None:
+    ones = np.ones((1, DIM), np.float32)
+    with Datastore.open(folder) as store, Datastore.open(folder) as reader:
+        store.add(ones, ["run"], EVEN)
+        with store.exclusive():
+            shutil.copytree(folder, tmp_path / "beside")
+            exchange_folders(tmp_path / "beside", folder)
+            store.tell_replaced()
+            shutil.rmtree(tmp_path / "beside")
+        with Datastore.open(folder) as new:
+            new.add(ones, ["sit"], EVEN)
+        assert reader.refresh()
+        assert len(reader) == 2
+        store.add(ones, ["run"], EVEN)
+        reader.refresh()
+        assert len(store) == len(reader) == 3
+
+
+def test_a_writer_that_waited_for_a_store_to_be_replaced_comes_again(folder: Path, tmp_path: Path) -> None:
+    ones = np.ones((1, DIM), np.float32)
+    with Datastore.open(folder) as store, Datastore.open(folder) as other:
+        shutil.copytree(folder, tmp_path / "beside")
+        exchange_folders(tmp_path / "beside", folder)
+        store.tell_replaced()
+        shutil.rmtree(tmp_path / "beside")
+        with pytest.raises(DatastoreError, match="try again"):
+            other.add(ones, ["run"], EVEN)
+        other.add(ones, ["run"], EVEN)
+        with Datastore.open(folder) as new:
+            assert len(new) == 1
 
 
 def test_a_removed_lock_file_is_noticed_by_writers_and_readers(folder: Path) -> None:
