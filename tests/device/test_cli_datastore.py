@@ -95,7 +95,7 @@ def test_info_says_what_the_files_must_take_and_which_class_is_gone(run: Run, fi
     assert 'class "left" has lost its last entry' in outcome.stderr
     info = run("info", filled, "--json").document
     assert info["emptied_classes"] == ["left"]
-    assert info["kept inputs"] == f"{info['entries']} of at most 80"
+    assert (info["kept_inputs"], info["kept_inputs_capacity"]) == (info["entries"], 80)
     for name in ("entries.npy", "inputs.npy", "lock"):
         assert info["bytes_by_formula"][name] == (filled / name).stat().st_size
         assert 0 <= info["bytes"][name] - info["bytes_by_formula"][name] < 4096
@@ -103,7 +103,7 @@ def test_info_says_what_the_files_must_take_and_which_class_is_gone(run: Run, fi
     for slot in np.flatnonzero(np.load(filled / "entries.npy")["sequence"])[:2]:
         raw[4096 + slot * np.load(filled / "entries.npy").itemsize + 30] ^= 1
     (filled / "entries.npy").write_bytes(raw)
-    assert run("info", filled, "--json").document["damaged slots"] == 2
+    assert run("info", filled, "--json").document["damaged_slots"] == 2
     assert "2 slots are damaged" in run("info", filled).stderr
 
 
@@ -115,7 +115,7 @@ def test_backup_and_restore_move_a_store_to_another_device(run: Run, filled: Pat
     assert "another model" in refused.stderr
     assert not other.exists()
     restored = run("restore", backup, other, "--model", tiny, "--json").document
-    assert (restored["entries"], restored["next sequence"]) == (60, 61)
+    assert (restored["entries"], restored["next_sequence"]) == (60, 61)
     assert "exists already" in run("restore", backup, other).stderr
     assert run("info", other, "--json").document["entries"] == 60
 

@@ -56,7 +56,7 @@ def test_every_step_of_a_device_is_measured(watch: Path, store: Path) -> None:
     assert set(found["latency_ms"]) == {"encode", "search", "blend", "predict", "learn"}
     assert found["recall"]["recall"] == 1.0
     assert found["disk_bytes"]["total"] == sum(
-        found["disk_bytes"][name] for name in found["disk_bytes"] if name not in ("total", "model file")
+        found["disk_bytes"][name] for name in found["disk_bytes"] if name not in ("total", "model_file")
     )
 
 

@@ -74,7 +74,7 @@ def test_command_chooses_the_index_with_its_options(model: Path, store: Path) ->
     found = run("index", store, "--kind", "annoy", "--trees", 7, "--json")
     assert (found["kind"], found["trees"]) == ("annoy", 7)
     facts = run("info", store, "--json")
-    assert (facts["index"], facts["index, trees"]) == ("annoy", 7)
+    assert (facts["index"], facts["index_trees"]) == ("annoy", 7)
     with Predictor.open(model, store, index="annoy") as predictor:
         assert predictor.index.describe()["trees"] == 7
     assert run("index", store, "--json")["trees"] == 7

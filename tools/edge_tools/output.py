@@ -2,34 +2,61 @@
 
 import json
 import sys
-from collections.abc import Sequence
-from typing import NoReturn
+from collections.abc import Mapping, Sequence
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
-
-class _Console(Console):
-    """rich's console, but that a closed pipe is the command line's business, see `cli`."""
-
-    def on_broken_pipe(self) -> NoReturn:
-        """Raise it again."""
-        raise BrokenPipeError
-
-
 _PIPE_WIDTH = 160  # columns when stdout is no terminal; rich would wrap at 80
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print a table on stdout; numbers are right-aligned, columns are as wide as they need."""
-    table = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD)
+    """Print a table on stdout; numbers are right-aligned, columns are as wide as they need.
+
+    Args:
+        title: above it; empty: none.
+        columns: their names; where all are empty, the table has no head.
+        rows: one cell a column; "-" or nothing stands for a number that does not exist.
+    """
+    table = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, show_header=any(columns))
     for number, column in enumerate(columns):
-        numeric = bool(rows) and all(_is_number(row[number]) for row in rows)
+        cells = [str(row[number]) for row in rows]
+        numeric = any(map(_is_number, cells)) and all(cell in ("", "-") or _is_number(cell) for cell in cells)
         table.add_column(column, justify="right" if numeric else "left")
     for row in rows:
         table.add_row(*(str(cell) for cell in row))
-    _Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False, markup=False).print(table)
+    console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False, markup=False)
+    with console.capture() as captured:
+        console.print(table)
+    sys.stdout.write("".join(line.rstrip() + "\n" for line in captured.get().splitlines()))
+
+
+def print_facts(facts: Mapping[str, object]) -> None:
+    """Print named values as a table of one row."""
+    print_table("", [spoken(name) for name in facts], [tuple(facts.values())])
+
+
+def spoken(name: str) -> str:
+    """A name from a JSON document as people read it."""
+    return name.replace("_", " ")
+
+
+def spoken_fact(name: str, value: object) -> tuple[str, str]:
+    """A name and its value from a JSON document as people read them: the unit goes from the name to the value."""
+    if value is None:
+        return spoken(name), "-"
+    if isinstance(value, bool):
+        return spoken(name), "yes" if value else "no"
+    if name == "ram_budget" and isinstance(value, int):
+        return "RAM limit", size(value)
+    if name.endswith("_bytes") and isinstance(value, int):
+        stem = spoken(name.removesuffix("_bytes"))
+        return "RAM" if stem == "ram" else stem, size(value)
+    for unit in ("ms", "s"):
+        if name.endswith(f"_{unit}"):
+            return spoken(name.removesuffix(f"_{unit}")), f"{value} {unit}"
+    return spoken(name), str(value)
 
 
 def print_json(value: object) -> None:
@@ -61,5 +88,5 @@ def size(n_bytes: float) -> str:
     return f"{n_bytes:.1f} GB"
 
 
-def _is_number(cell: object) -> bool:
-    return str(cell).replace("%", "").replace("x", "").split(" ")[0].replace(".", "").replace("-", "").isdigit()
+def _is_number(cell: str) -> bool:
+    return cell.replace("%", "").replace("x", "").split(" ")[0].replace(".", "").replace("-", "").isdigit()

@@ -8,7 +8,7 @@ import typer
 from edge_sdk.datastore import Datastore
 from edge_sdk.datastore.backup import write_backup
 from edge_tools.options import DatastoreArgument, JsonOption
-from edge_tools.output import print_json, print_table
+from edge_tools.output import print_facts, print_json
 
 EXAMPLE = "edge-sdk backup me.store me.backup"
 
@@ -22,8 +22,8 @@ def backup_command(datastore: DatastoreArgument, backup: BackupArgument, as_json
     """
     with Datastore.open(datastore, read_only=True) as store:
         n_bytes = write_backup(store, backup)
-        facts = {"backup": str(backup), "entries": len(store), "damaged slots": store.damaged, "bytes": n_bytes}
+        facts = {"backup": str(backup), "entries": len(store), "damaged_slots": store.damaged, "bytes": n_bytes}
     if as_json:
         print_json(facts)
     else:
-        print_table("", tuple(facts), [tuple(facts.values())])
+        print_facts(facts)

@@ -8,7 +8,7 @@ import typer
 from edge_sdk import Datastore
 from edge_sdk.neighbors import KINDS, ExactIndex, Index, choose_index, chosen_index, measure_recall, open_index
 from edge_tools.options import DatastoreArgument, JsonOption
-from edge_tools.output import percent, print_json, print_table, size
+from edge_tools.output import percent, print_json, print_table, spoken_fact
 
 EXAMPLE = "edge-sdk index me.store --kind annoy --trees 50"
 
@@ -41,7 +41,7 @@ def index_command(
         facts = {**index.describe(), "entries": len(store), "prepared_s": round(time.perf_counter() - start, 2)}
         if len(store) >= 2:
             found = measure_recall(index, store, _K)
-            facts |= {"recall@10": round(found.recall, 4), "queries": found.n_queries}
+            facts |= {f"recall_at_{_K}": round(found.recall, 4), "queries": found.n_queries}
             facts |= {"search_ms": _median_ms(index, store)}
             if not isinstance(index, ExactIndex):
                 facts |= {"exact_search_ms": _median_ms(ExactIndex(store), store)}
@@ -49,7 +49,7 @@ def index_command(
     if as_json:
         print_json(facts)
     else:
-        print_table("Index", ("", ""), [(name, _text(name, value)) for name, value in facts.items()])
+        print_table("Index", ("", ""), [_row(name, value) for name, value in facts.items()])
 
 
 def _prepare(index: Index, store: Datastore) -> None:
@@ -73,10 +73,6 @@ def _median_ms(index: Index, store: Datastore) -> float:
     return round(1e3 * sorted(seconds)[len(seconds) // 2], 4)
 
 
-def _text(name: str, value: Any) -> str:
-    """A value as people read it."""
-    if name == "recall@10":
-        return percent(value)
-    if name.endswith("_bytes") or name == "ram_budget":
-        return size(value)
-    return "-" if value is None else str(value)
+def _row(name: str, value: Any) -> tuple[str, str]:
+    """A fact as people read it."""
+    return (f"recall at {_K}", percent(value)) if name == f"recall_at_{_K}" else spoken_fact(name, value)

@@ -12,7 +12,7 @@ from edge_sdk.neighbors import chosen_index, open_index
 from edge_sdk.record import Record
 from edge_tools.commands.tune import interpolation_rows
 from edge_tools.options import DatastoreArgument, JsonOption
-from edge_tools.output import percent, print_json, print_table, say, size
+from edge_tools.output import percent, print_json, print_table, say, size, spoken_fact
 from edge_tools.sparkline import sparkline
 from edge_tools.storage import disk_by_part
 
@@ -39,16 +39,16 @@ def info_command(datastore: DatastoreArgument, as_json: JsonOption = False) -> N
         settings = current_interpolation(store)
         facts: dict[str, object] = {
             "datastore": str(store.folder),
-            "model fingerprint": store.manifest.fingerprint,
+            "model_fingerprint": store.manifest.fingerprint,
             "entries": len(store),
             "capacity": store.capacity,
             "policy": store.policy,
             "dtype": store.dtype,
             "dim": store.dim,
-            "damaged slots": store.damaged,
+            "damaged_slots": store.damaged,
             "index": chosen_index(store)["kind"],
         }
-        facts |= {f"index, {name}": value for name, value in chosen_index(store).items() if name != "kind"}
+        facts |= {f"index_{name}": value for name, value in chosen_index(store).items() if name != "kind"}
         obstacle = _index_obstacle(store)
         record = Record.of(store)
         formula = formula_bytes(store)
@@ -56,12 +56,12 @@ def info_command(datastore: DatastoreArgument, as_json: JsonOption = False) -> N
         if memory.refresh():
             prototypes = memory.prototypes
             facts["compressed"] = f"{prototypes.method}: {len(prototypes)} for {prototypes.n_entries} entries"
-            facts["bytes of the projection"] = prototypes.projection_bytes
+            facts["projection_bytes"] = prototypes.projection_bytes
             formula[PROTOTYPES] = prototypes.file_bytes
         emptied = store.emptied
         kept = store.kept_inputs
         if kept is not None:
-            facts["kept inputs"] = f"{len(kept)} of at most {kept.spec.slots}"
+            facts |= {"kept_inputs": len(kept), "kept_inputs_capacity": kept.spec.slots}
     if as_json:
         classes = {
             each.label: {"entries": each.entries, "youngest": each.youngest, "oldest": each.oldest} for each in counts
@@ -70,7 +70,7 @@ def info_command(datastore: DatastoreArgument, as_json: JsonOption = False) -> N
         online = {} if record is None else {"online": record_document(record)}
         print_json({**document, "bytes_by_formula": formula, "emptied_classes": list(emptied), **online})
         return
-    print_table("Datastore", ("", ""), [(name, str(value)) for name, value in facts.items()])
+    print_table("Datastore", ("", ""), [spoken_fact(name, value) for name, value in facts.items()])
     print_table("Interpolation", ("setting", "value"), interpolation_rows(settings))
     if record is not None:
         print_table(*record_table(record))
@@ -88,8 +88,8 @@ def info_command(datastore: DatastoreArgument, as_json: JsonOption = False) -> N
         say(f"warning: this index cannot be used here: {obstacle}")
     for name in emptied:
         say(f'warning: class "{name}" has lost its last entry; label some anew, or use policy balanced')
-    if facts["damaged slots"]:
-        say(f"warning: {facts['damaged slots']} slots are damaged; each cost one entry, and is used again first")
+    if facts["damaged_slots"]:
+        say(f"warning: {facts['damaged_slots']} slots are damaged; each cost one entry, and is used again first")
 
 
 def _index_obstacle(store: Datastore) -> str:

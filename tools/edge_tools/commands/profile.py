@@ -11,7 +11,7 @@ from edge_tools import formulas
 from edge_tools.budgets import Budget, parse_bytes, parse_milliseconds
 from edge_tools.measurement import Measurement, measure
 from edge_tools.options import JsonOption
-from edge_tools.output import print_json, print_table, say, size
+from edge_tools.output import print_json, print_table, say, size, spoken, spoken_fact
 from edge_tools.storage import disk_by_part, table_bytes
 
 EXAMPLE = "edge-sdk profile watch.onnx --datastore me.store --capacity 10000 --budget-ram 64MB"
@@ -39,7 +39,7 @@ class Profile:
         if self.predicted is not None:
             others = store - self.disk.get("entries.npy", 0) - self.disk.get("lock", 0)
             store = self.predicted.disk_bytes + others
-        return self.disk["model file"] + store
+        return self.disk["model_file"] + store
 
     @property
     def ram_bytes(self) -> int:
@@ -110,7 +110,7 @@ def _profile(
     model: Path, metadata: ModelMetadata, datastore: Path | None, capacity: int | None, repeats: int
 ) -> Profile:
     measurement = measure(model, datastore, repeats=repeats)
-    disk = {"model file": model.stat().st_size}
+    disk = {"model_file": model.stat().st_size}
     checks: list[tuple[str, int, int]] = []
     columns, dtype, kind = None, "float16", "exact"
     if datastore is not None and measurement.index is not None:
@@ -183,7 +183,9 @@ def _print_json(profile: Profile, budgets: list[Budget]) -> None:
 
 def _print(profile: Profile) -> None:
     measurement = profile.measurement
-    print_table("Disk", ("part", "bytes", ""), [(name, count, size(count)) for name, count in profile.disk.items()])
+    print_table(
+        "Disk", ("part", "bytes", ""), [(spoken(name), count, size(count)) for name, count in profile.disk.items()]
+    )
     print_table(
         "Memory of a fresh process (resident; private is what nobody shares), and time since its start",
         ("after", "resident", "private", "peak", "ms"),
@@ -229,7 +231,9 @@ def _facts(measurement: Measurement) -> list[tuple[str, str]]:
         ("threads", f"{threads['inference']} for the model, {threads['process']} in the process"),
     ]
     if measurement.index is not None:
-        facts.append(("index", ", ".join(f"{name} {value}" for name, value in measurement.index.items())))
+        for name, value in measurement.index.items():
+            what, text = spoken_fact(name, value)
+            facts.append(("index" if name == "kind" else f"index, {what}", text))
     if measurement.recall is not None:
         found = measurement.recall
         facts.append(("recall", f"{found['recall']:.4f} at k = {found['k']}, {found['n_queries']} queries"))

@@ -10,7 +10,7 @@ from edge_sdk import Encoder, Predictor
 from edge_sdk.datastore import Datastore
 from edge_sdk.datastore.rebuild import rebuild
 from edge_tools.options import DatastoreArgument, JsonOption
-from edge_tools.output import print_json, print_table
+from edge_tools.output import print_facts, print_json
 
 EXAMPLE = "edge-sdk reembed me.store --model new.onnx"
 
@@ -46,9 +46,9 @@ def reembed_command(
             "datastore": str(datastore),
             "entries": rebuilt.entries,
             "dropped": rebuilt.dropped,
-            "interpolation weight": predictor.interpolation.interpolation_weight,
+            "interpolation_weight": predictor.interpolation.interpolation_weight,
         }
     if as_json:
         print_json(facts)
     else:
-        print_table("", tuple(facts), [tuple(facts.values())])
+        print_facts(facts)

@@ -9,7 +9,7 @@ from edge_sdk import ModelFile
 from edge_sdk.datastore import Datastore
 from edge_sdk.datastore.backup import restore_backup
 from edge_tools.options import JsonOption
-from edge_tools.output import print_json, print_table
+from edge_tools.output import print_facts, print_json
 
 EXAMPLE = "edge-sdk restore me.backup me.store --model watch.onnx"
 
@@ -33,10 +33,10 @@ def restore_command(
         facts = {
             "datastore": str(datastore),
             "entries": len(store),
-            "damaged slots": store.damaged,
-            "next sequence": store.highest_sequence + 1,
+            "damaged_slots": store.damaged,
+            "next_sequence": store.highest_sequence + 1,
         }
     if as_json:
         print_json(facts)
     else:
-        print_table("", tuple(facts), [tuple(facts.values())])
+        print_facts(facts)
