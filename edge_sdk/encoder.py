@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from edge_sdk.errors import InputError, ModelFileError
+from edge_sdk.errors import ConfigError, InputError, ModelFileError
 from edge_sdk.model import EMBEDDING_OUTPUT, PROBABILITIES_OUTPUT, InputSpec, ModelFile, ModelMetadata
 from edge_sdk.runtime import onnxruntime
 from edge_sdk.session import SessionSettings
@@ -44,9 +44,12 @@ class Encoder:
             session: how to run it; default: `SessionSettings()`.
 
         Raises:
+            ConfigError: `threads` is below 1.
             ModelFileError: this onnxruntime cannot run the file.
         """
         settings = session or SessionSettings()
+        if threads is not None and threads < 1:
+            raise ConfigError(f"threads is at least 1, got {threads}; leave it out for the default")
         self._settings = settings if threads is None else replace(settings, threads=threads)
         self._model_file = model_file
         self._rows = self._settings.n_rows(model_file.metadata.input)

@@ -1,6 +1,7 @@
 """The pack of tests/data/make_bad_inputs.py: each good input is read, each bad one is refused in one line."""
 
 import importlib.util
+import shutil
 from pathlib import Path
 from types import ModuleType
 
@@ -95,6 +96,18 @@ def test_each_picture_is_decoded_or_named_with_its_reason(maker: ModuleType, tmp
         "4 files are no samples and were passed over: .DS_Store 1, ._* 1, Thumbs.db 1, *.json 1",
         "2 animated or many-page pictures: the first frame was taken",
     ]
+
+
+def test_datastores_among_the_inputs_are_passed_over(repository: Path, tmp_path: Path) -> None:
+    spec = InputSpec(name="input", shape=(2,), dtype="float32", kind="array")
+    store = next(path for path in sorted((repository / "tests" / "data" / "store_v1").iterdir()) if path.is_dir())
+    shutil.copytree(store, tmp_path / "cat" / "me.store")
+    np.save(tmp_path / "cat" / "a.npy", np.zeros(2, np.float32))
+    source = open_source(tmp_path, spec, labels="ignored")
+    assert source.count == 1
+    assert source.notes == ["1 file is no sample and was passed over: datastore me.store 1"]
+    with pytest.raises(InputError, match="is a datastore, not inputs"):
+        open_source(tmp_path / "cat" / "me.store", spec)
 
 
 @pytest.mark.filterwarnings("default::UserWarning:PIL")

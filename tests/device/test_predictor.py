@@ -315,3 +315,9 @@ def test_head_answers_once_tuned_with_it(model: Path, tmp_path: Path) -> None:
         assert predictor.interpolation.head is not None
         assert np.mean(predictor.predict(x) == y) > 0.9
         np.testing.assert_allclose(predictor.explain(x[0]).probabilities, predictor.predict_proba(x[0]), atol=1e-6)
+
+
+def test_no_thread_at_all_is_refused(repository: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="threads is at least 1, got 0"):
+        Predictor.open(repository / "tests" / "data" / "tiny.onnx", tmp_path / "me.store", threads=0)
+    assert not (tmp_path / "me.store").exists()

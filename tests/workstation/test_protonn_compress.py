@@ -18,7 +18,6 @@ from edge_tools.compression import (
     FEWEST_ENTRIES,
     candidates,
     folder_bytes,
-    parse_size,
     put_in_place,
     read_entries,
     search,
@@ -26,6 +25,7 @@ from edge_tools.compression import (
 )
 from edge_tools.judging import age_folds
 from edge_tools.memories import DEFAULT_KERNEL, Entries, Recipe, fit_projection, make_memory, most_useful
+from edge_tools.options import parse_bytes
 
 CLASSES = ("left", "right", "up")
 DIM, N = 40, 90
@@ -202,13 +202,13 @@ def test_the_picture_is_drawn(folder: Path, tmp_path: Path) -> None:
     ("text", "n_bytes"), [("64KB", 65536), ("1.5 MB", 1572864), ("4096", 4096), ("12 b", 12), ("2kb", 2048)]
 )
 def test_sizes_are_read(text: str, n_bytes: int) -> None:
-    assert parse_size(text) == n_bytes
+    assert parse_bytes(text) == n_bytes
 
 
 @pytest.mark.parametrize("text", ["", "KB", "64 KiB", "-1", "1e3"])
 def test_what_is_no_size_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="is no size"):
-        parse_size(text)
+    with pytest.raises(typer.BadParameter, match="is no number of bytes"):
+        parse_bytes(text)
 
 
 def test_folds_are_blocks_in_time_and_small_classes_spread() -> None:

@@ -5,7 +5,6 @@ learnt from then on. It is built beside the original and changes places with it 
 """
 
 import os
-import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -104,19 +103,6 @@ class Search:
 
 def _merit(point: Point) -> tuple[float, float, int]:
     return point.judgement.accuracy, -point.judgement.log_loss, -point.total_bytes
-
-
-def parse_size(text: str) -> int:
-    """Bytes of "64KB", "1.5 MB" or "65536" (1 KB = 1024 bytes).
-
-    Raises:
-        ConfigError: not a size.
-    """
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(|B|KB|MB|GB)\s*", text.upper())
-    if found is None:
-        raise ConfigError(f'"{text}" is no size; write it like 64KB or 65536')
-    power = {"": 0, "B": 0, "KB": 1, "MB": 2, "GB": 3}[found[2]]
-    return int(float(found[1]) * 1024**power)
 
 
 def folder_bytes(folder: Path) -> int:

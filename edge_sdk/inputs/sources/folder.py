@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+from edge_sdk.datastore.storage import ENTRIES, MANIFEST
 from edge_sdk.errors import InputError
 from edge_sdk.inputs.base import Example, Refused, Request, Source
 from edge_sdk.inputs.samples import SampleReader, shown
@@ -32,6 +33,8 @@ class FolderSource(Source):
             _ = self._reader.images  # a model file with rules that are not understood is named before the first picture
         elif request.spec.kind == "audio":
             _ = self._reader.audio
+        if _is_datastore(self._top):
+            raise InputError(f"{request.path}: is a datastore, not inputs; look into it with edge-sdk info")
         self._ignored: Counter[str] = Counter()
         self._count = 0
         self._labelled = False
@@ -64,7 +67,9 @@ class FolderSource(Source):
     @property
     def notes(self) -> list[str]:
         """What was passed over, and animations."""
-        passed = _counted(self._ignored, f"{self._ignored.total()} files are no samples and were passed over: ")
+        n = self._ignored.total()
+        what = "1 file is no sample and was" if n == 1 else f"{n} files are no samples and were"
+        passed = _counted(self._ignored, f"{what} passed over: ")
         return [*([passed] if passed else []), *self._reader.notes()]
 
     def examples(self) -> Iterator[Example | Refused]:
@@ -97,10 +102,16 @@ class FolderSource(Source):
                     yield folder / name
         for name, is_folder in listed:
             if is_folder:
-                if name.startswith(".") or name == "__MACOSX":
+                if _is_datastore(folder / name):
+                    ignored[f"datastore {shown(name)}"] += 1
+                elif name.startswith(".") or name == "__MACOSX":
                     ignored[f"folder {name}"] += 1
                 else:
                     yield from self._files(folder / name, ignored)
+
+
+def _is_datastore(folder: Path) -> bool:
+    return (folder / MANIFEST).is_file() and (folder / ENTRIES).is_file()
 
 
 def _why_ignored(path: Path) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edge_sdk import ConfigError, Datastore, Interpolation, ModelFile
-from edge_tools.options import DatastoreArgument, JsonOption
+from edge_tools.options import DatastoreArgument, JsonOption, parse_bytes
 from edge_tools.output import percent, print_json, print_table, say, size
 from edge_tools.progress import progress
 
@@ -44,9 +44,9 @@ def compress_command(
 
     Without --yes the result lies beside the original. Exit code 3: nothing fits; the nearest possible is named.
     """
+    limit = parse_bytes(budget)
     from edge_tools import compression  # scikit-learn, which no other command should wait for
 
-    limit = compression.parse_size(budget)
     if yes and output is not None:
         raise ConfigError("--yes puts the result in the original's place, --output elsewhere; give one of them")
     with Datastore.open(datastore, model=None if model is None else ModelFile.open(model).metadata) as store:
