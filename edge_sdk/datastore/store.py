@@ -43,7 +43,7 @@ from edge_sdk.protonn import Prototypes
 
 logger = logging.getLogger(__name__)
 
-_EMPTIED = "emptied"
+_EMPTIED, _EVICTED, _FORGOTTEN = "emptied", "evicted", "forgotten"
 
 DEFAULT_LOCK_WAIT = 10.0
 """Seconds that a writer waits for another one."""
@@ -66,7 +66,7 @@ class Datastore(DatastoreReader):
         self._is_synced = True
         self._has_warned_small = False
         self._kept_inputs: KeptInputs | None = None
-        self._emptied: set[str] = set()
+        self._emptied: dict[str, str] = {}
 
     # Opening
 
@@ -425,7 +425,7 @@ class Datastore(DatastoreReader):
         """Say which classes have lost their last entry, and remember them for `emptied`."""
         for label in labels:
             logger.warning('%s: class "%s" has just lost its last entry', self.folder, self.classes[label])
-            self._emptied.add(self.classes[label])
+            self._emptied[self.classes[label]] = _EVICTED
 
     def _save_emptied(self) -> None:
         """Store which classes are emptied, in an extension of the manifest.
@@ -435,14 +435,13 @@ class Datastore(DatastoreReader):
         """
         if not self._emptied:
             return
-        names = list(dict.fromkeys((*self.manifest.extensions.get(_EMPTIED, ()), *sorted(self._emptied))))
-        self._emptied.clear()
         try:
             with self.exclusive():
                 self._catch_up()
                 manifest = self._view.manifest
-                left = list(self._without_entries(names))
-                if left != manifest.extensions.get(_EMPTIED, []):
+                left = self._why_emptied()
+                self._emptied.clear()
+                if left != manifest.extensions.get(_EMPTIED, {}):
                     self._view.take_manifest(replace(manifest, extensions={**manifest.extensions, _EMPTIED: left}))
                     self._tell(0, 0, 0)
         except DatastoreError as error:
@@ -452,12 +451,22 @@ class Datastore(DatastoreReader):
     def emptied(self) -> tuple[str, ...]:
         """Classes that had entries and have none now (as far as it was noted, see `_save_emptied`)."""
         with self.lock:
-            return self._without_entries((*self.manifest.extensions.get(_EMPTIED, ()), *sorted(self._emptied)))
+            return tuple(self._why_emptied())
 
-    def _without_entries(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Those of the classes that have no entry."""
+    @property
+    def evicted_classes(self) -> tuple[str, ...]:
+        """Those of `emptied` whose last entry gave way to a new one; that of the others was forgotten."""
+        with self.lock:
+            return tuple(name for name, cause in self._why_emptied().items() if cause == _EVICTED)
+
+    def _why_emptied(self) -> dict[str, str]:
+        """What took the last entry of each class that has none now: `_EVICTED` or `_FORGOTTEN`."""
+        stored = self.manifest.extensions.get(_EMPTIED, {})
+        if not isinstance(stored, dict):  # before causes were noted it was a list
+            stored = dict.fromkeys(stored, _EVICTED)
         ids, counts = self._view.class_ids, self._view.table.counts
-        return tuple(name for name in dict.fromkeys(names) if name in ids and not counts[ids[name]])
+        causes = {**stored, **self._emptied}
+        return {name: cause for name, cause in causes.items() if name in ids and not counts[ids[name]]}
 
     def _grow(self, needed: int) -> None:
         """Double the file until it holds `needed` entries: allocated and synced before the manifest says so."""
@@ -482,9 +491,11 @@ class Datastore(DatastoreReader):
         label: str | None = None,
         before: int | None = None,
     ) -> int:
-        """Overwrite entries with zeros on the medium, and drop every file that was derived from them.
+        """Overwrite entries with zeros on the medium, and drop everything that was derived from them.
 
-        Damaged slots are overwritten too: they may hold what is left of an entry. Conditions are combined with "and".
+        The stored interpolation goes too (it holds distances between entries): predictions use the untuned settings
+        until the next `tune`. Damaged slots are overwritten: they may hold what is left of an entry. Conditions are
+        combined with "and". Where nothing meets them, the interpolation stays.
 
         Args:
             sequences: of the entries.
@@ -492,7 +503,7 @@ class Datastore(DatastoreReader):
             before: entries with a smaller sequence.
 
         Returns:
-            How many entries were forgotten. All of it is durable.
+            How many entries were forgotten (prototypes of a compressed memory are not counted). All of it is durable.
 
         Raises:
             ConfigError: no condition, or one on the ages of entries that lie in a compressed memory. Nothing was
@@ -509,10 +520,10 @@ class Datastore(DatastoreReader):
             try:
                 self._catch_up()
                 doomed = self._select(sequences, label, before)
-                self._forget_prototypes(sequences, label, before)
-                self._keep_high_water(doomed)
-                self._drop_derived()
                 wiped = np.union1d(doomed, np.flatnonzero(self._view.table.damaged))
+                has_fewer_prototypes = self._forget_prototypes(sequences, label, before)
+                self._change_manifest_first(doomed, drop_interpolation=len(wiped) > 0 or has_fewer_prototypes)
+                self._drop_derived()
                 had = [label for label, count in enumerate(self._view.table.counts) if count]
                 self._zero(wiped)
                 kept = self.kept_inputs
@@ -522,7 +533,8 @@ class Datastore(DatastoreReader):
                 self._unlock_files()
             if len(wiped):
                 self.sync()
-            self._warn_emptied([label for label in had if not self._view.table.counts[label]])
+            gone = [self.classes[label] for label in had if not self._view.table.counts[label]]
+            self._emptied.update(dict.fromkeys(gone, _FORGOTTEN))
             self._save_emptied()
         return len(doomed)
 
@@ -546,11 +558,15 @@ class Datastore(DatastoreReader):
 
     def _forget_prototypes(
         self, sequences: Sequence[int] | np.ndarray | None, label: str | None, before: int | None
-    ) -> None:
-        """Take what is forgotten out of the compressed memory, the only place where the entries it stands for lie."""
+    ) -> bool:
+        """Take what is forgotten out of the compressed memory, the only place where the entries it stands for lie.
+
+        Returns:
+            Whether there was any of it.
+        """
         path = self.folder / PROTOTYPES
         if not path.exists():
-            return
+            return False
         wanted = None if sequences is None else np.asarray(sequences).reshape(-1).tolist()
         class_id = None if label is None else self._view.class_ids[normalise_label(label)]
         try:
@@ -558,17 +574,26 @@ class Datastore(DatastoreReader):
         except DatastoreError as error:
             logger.warning("%s; removed, because what it holds of the forgotten entries cannot be told", error)
             self._storage.remove(PROTOTYPES)
-            return
-        memory.forget(class_id, before=before, sequences=wanted).save(path)
+            return True
+        left = memory.forget(class_id, before=before, sequences=wanted)
+        if left is memory or np.array_equal(left.masses, memory.masses):
+            return False
+        left.save(path)
         self._storage.sync_folder()
+        return True
 
-    def _keep_high_water(self, doomed: np.ndarray) -> None:
-        """Store the highest sequence ever given before the slots that show it are zeroed."""
+    def _change_manifest_first(self, doomed: np.ndarray, *, drop_interpolation: bool) -> None:
+        """Before slots are zeroed, store the highest sequence ever given, which they may show, and drop the
+        interpolation: a power cut between the two leaves a store that is only not tuned.
+        """
         table, manifest = self._view.table, self._view.manifest
-        highest = self._next_sequence(1) - 1
+        changed = replace(manifest, interpolation=None) if drop_interpolation else manifest
         is_shown = not table.damaged.any() and not (table.sequences[doomed] == table.newest).any()
-        if not is_shown and highest > manifest.highest_sequence:
-            self._view.take_manifest(replace(manifest, highest_sequence=highest))
+        if not is_shown:
+            highest = max(self._next_sequence(1) - 1, manifest.highest_sequence)
+            changed = replace(changed, highest_sequence=highest)
+        if changed != manifest:
+            self._view.take_manifest(changed)
             self._tell(0, 0, 0)
 
     def _drop_derived(self) -> None:

@@ -10,8 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from edge_sdk import ModelFile
+from edge_sdk import Interpolation, ModelFile
 from edge_sdk.datastore import Datastore
+from edge_sdk.protonn import Prototypes
+from edge_sdk.record import KEY as RECORD
+from edge_sdk.record import Record
 from edge_tools import cli
 
 
@@ -74,25 +77,107 @@ def filled(run: Run, tiny: Path, tmp_path: Path) -> Path:
 
 def test_forget_by_label_sequence_and_age(run: Run, filled: Path) -> None:
     assert run("forget", filled, "--sequence", 3, "--sequence", 60, "--json").document["forgotten"] == 2
-    assert run("forget", filled, "--older-than", 49, "--json").document == {
-        "datastore": str(filled),
-        "forgotten": 8,
-        "entries": 50,
-        "emptied_classes": [],
-    }
+    document = run("forget", filled, "--older-than", 49, "--json").document
+    with Datastore.open(filled) as store:
+        assert store.interpolation is not None
+        assert document.pop("interpolation_weight") == pytest.approx(store.interpolation["interpolation_weight"])
+    assert document == {"datastore": str(filled), "forgotten": 8, "entries": 50, "emptied_classes": []}
     outcome = run("forget", filled, "--label", "left")
     assert outcome.code == 0
-    assert 'class "left" has just lost its last entry' in outcome.stderr
+    assert outcome.stderr.count('class "left" has just lost its last entry') == 1
     assert run("forget", filled, "--label", "lft").stderr.startswith('edge-sdk: unknown label "lft": did you mean')
     nothing_named = run("forget", filled)
     assert (nothing_named.code, nothing_named.stderr.count("\n")) == (1, 1)
     assert "--sequence, --label, --before or --older-than" in nothing_named.stderr
 
 
+def test_forgetting_nothing_says_so_and_leaves_the_settings(run: Run, filled: Path) -> None:
+    manifest = (filled / "manifest.json").read_bytes()
+    outcome = run("forget", filled, "--sequence", 99999)
+    assert (outcome.code, outcome.stderr) == (0, "nothing was forgotten: no entry meets the conditions\n")
+    assert (filled / "manifest.json").read_bytes() == manifest
+
+
+def test_forget_tunes_again_on_what_is_left(run: Run, filled: Path) -> None:
+    run("tune", filled, "--experts", "knn+head")
+    with Datastore.open(filled) as store:
+        before = store.interpolation
+        assert before is not None
+        record = Record.start(Interpolation.from_mapping(before))
+        store.save_interpolation({**before, RECORD: {"weight": record.weight.to_mapping(), "drift": {}}})
+    outcome = run("forget", filled, "--sequence", 7)
+    with Datastore.open(filled) as store:
+        after = store.interpolation
+    assert after is not None
+    assert (after["n_entries"], after["experts"], RECORD in after) == (59, "knn+head", True)
+    assert after["novelty"]["distances"] != before["novelty"]["distances"]
+    assert f"λ_m is {after['interpolation_weight']:.3f} now" in outcome.stderr
+
+
+def test_forgetting_everything_leaves_nothing_to_tune_on(run: Run, filled: Path) -> None:
+    assert run("forget", filled, "--before", 61, "--json").document["interpolation_weight"] is None
+    with Datastore.open(filled) as store:
+        assert store.interpolation is None
+
+
+@pytest.fixture
+def compressed(filled: Path, tiny: Path) -> Path:
+    """A compressed datastore: 3 prototypes for entries 1 to 60, and 8 entries learnt since."""
+    with Datastore.open(filled, model=ModelFile.open(tiny).metadata) as store:
+        ids = [store.classes.index(label) for label in ("left", "right", "right")]
+        fingerprint = store.manifest.fingerprint
+        store.forget(before=61)
+        keys = np.array([[-1, 0, 0], [1, 0, 0], [2, 0, 0]], np.float32)
+        sources = np.arange(8, dtype=np.uint64)
+        probabilities = np.full((8, store.n_model_classes), 1 / store.n_model_classes, np.float32)
+        keys = np.resize(keys, (3, store.dim))
+        Prototypes(
+            keys,
+            np.array([30, 20, 10], np.float32),
+            np.array(ids),
+            sharpness=1.0,
+            fingerprint=fingerprint,
+            n_entries=60,
+            newest_sequence=60,
+            interpolation_weight=0.8,
+        ).save(filled / "prototypes.npz")
+        store.add(np.resize(keys, (8, store.dim)), ["left"] * 4 + ["right"] * 4, probabilities, sources=sources)
+    return filled
+
+
+def test_forget_counts_the_prototypes_of_a_compressed_store(run: Run, compressed: Path) -> None:
+    document = run("forget", compressed, "--label", "right", "--json").document
+    assert 0.0 < document.pop("interpolation_weight") < 1.0
+    assert document == {
+        "datastore": str(compressed),
+        "forgotten": 4,
+        "entries": 4,
+        "prototypes_forgotten": 2,
+        "prototypes": 1,
+        "emptied_classes": ["right"],
+    }
+    assert "prototypes_forgotten" in run("forget", compressed, "--label", "left").stdout
+    assert "nothing was forgotten" in run("forget", compressed, "--label", "left").stderr
+
+
+@pytest.mark.parametrize("age", [8, 30, 66])
+def test_an_age_that_divides_the_prototypes_is_refused(run: Run, compressed: Path, age: int) -> None:
+    outcome = run("forget", compressed, "--older-than", age)
+    assert outcome.code == 1
+    assert "holds entries 1 to 60 without their ages" in outcome.stderr
+
+
+def test_ages_count_from_the_newest_prototype_where_nothing_was_learnt_since(run: Run, compressed: Path) -> None:
+    run("forget", compressed, "--sequence", *" --sequence ".join(map(str, range(61, 69))).split())
+    for age in (5, 40):
+        assert "holds entries 1 to 60 without their ages" in run("forget", compressed, "--older-than", age).stderr
+    assert "nothing was forgotten" in run("forget", compressed, "--older-than", 400).stderr
+
+
 def test_info_says_what_the_files_must_take_and_which_class_is_gone(run: Run, filled: Path) -> None:
     run("forget", filled, "--label", "left")
     outcome = run("info", filled)
-    assert 'class "left" has lost its last entry' in outcome.stderr
+    assert 'class "left" has lost its last entry; it was forgotten' in outcome.stderr
     info = run("info", filled, "--json").document
     assert info["emptied_classes"] == ["left"]
     assert (info["kept_inputs"], info["kept_inputs_capacity"]) == (info["entries"], 80)

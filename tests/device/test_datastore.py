@@ -6,6 +6,7 @@ import os
 import shutil
 import stat
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -239,6 +240,34 @@ def test_forget_overwrites_the_bytes(create: Creator) -> None:
     raw = np.load(store.folder / "entries.npy").view(np.uint8).reshape(8, -1)
     assert not raw[[1, 3]].any()
     assert raw[[0, 2]].any(axis=1).all()
+
+
+def test_forget_drops_the_interpolation_only_with_what_it_was_chosen_on(create: Creator) -> None:
+    with create() as store, Datastore.open(store.folder) as reader:
+        add(store, ["run", "sit", "run"])
+        store.save_interpolation({"interpolation_weight": 0.5, "novelty": {"distances": [0.123456789]}})
+        assert store.forget(sequences=[99]) == 0
+        assert store.interpolation is not None
+        assert store.forget(sequences=[2]) == 1
+        assert store.interpolation is None
+        reader.refresh()
+        assert reader.interpolation is None
+        assert all(b"0.123456789" not in path.read_bytes() for path in store.folder.iterdir() if path.is_file())
+
+
+def test_only_an_eviction_warns_that_a_class_is_emptied(create: Creator, caplog: pytest.LogCaptureFixture) -> None:
+    with create(capacity=2) as store:
+        add(store, ["run", "sit"])
+        store.forget(label="run")
+        assert caplog.messages == []
+        add(store, ["walk", "walk"])
+        assert caplog.messages == [f'{store.folder}: class "sit" has just lost its last entry']
+
+
+def test_emptied_classes_that_were_noted_without_a_cause_count_as_evicted(create: Creator) -> None:
+    with create() as store:
+        store._view.take_manifest(replace(store.manifest, extensions={"emptied": ["run"]}))
+        assert store.emptied == store.evicted_classes == ("run",)
 
 
 def test_forget_by_sequence_by_age_and_by_both(create: Creator) -> None:
@@ -499,8 +528,10 @@ def test_a_class_that_lost_its_last_entry_is_remembered_until_it_has_one_again(c
         assert again.emptied == ("run",)
         again.forget(label="sit")
         assert list(again.emptied) == ["run", "sit"]
+        assert again.evicted_classes == ("run",)
         add(again, ["run"])
         assert list(again.emptied) == ["sit"]
+        assert again.evicted_classes == ()
     with Datastore.open(store.folder, read_only=True) as reader:
         assert reader.emptied == ("sit",)
 

@@ -55,8 +55,8 @@ def content(store: Datastore) -> list[tuple[int, int, str, bytes]]:
 def test_a_restored_store_holds_the_same_and_continues_the_sequences(store: Datastore, tmp_path: Path) -> None:
     store.keep_inputs(10_000, shape=(4,), dtype="float32")
     learn(store, list(range(1, 10)))
-    store.save_interpolation({"interpolation_weight": 0.5})
     store.forget(sequences=[9])
+    store.save_interpolation({"interpolation_weight": 0.5})
     assert write_backup(store, tmp_path / "me.backup") == (tmp_path / "me.backup").stat().st_size
     expected = content(store)
     store.close()

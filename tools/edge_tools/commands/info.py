@@ -58,7 +58,7 @@ def info_command(datastore: DatastoreArgument, as_json: JsonOption = False) -> N
             facts["compressed"] = f"{prototypes.method}: {len(prototypes)} for {prototypes.n_entries} entries"
             facts["projection_bytes"] = prototypes.projection_bytes
             formula[PROTOTYPES] = prototypes.file_bytes
-        emptied = store.emptied
+        emptied, evicted = store.emptied, store.evicted_classes
         kept = store.kept_inputs
         if kept is not None:
             facts |= {"kept_inputs": len(kept), "kept_inputs_capacity": kept.spec.slots}
@@ -87,7 +87,8 @@ def info_command(datastore: DatastoreArgument, as_json: JsonOption = False) -> N
     if obstacle:
         say(f"warning: this index cannot be used here: {obstacle}")
     for name in emptied:
-        say(f'warning: class "{name}" has lost its last entry; label some anew, or use policy balanced')
+        cure = "label some anew, or use policy balanced" if name in evicted else "it was forgotten"
+        say(f'warning: class "{name}" has lost its last entry; {cure}')
     if facts["damaged_slots"]:
         say(f"warning: {facts['damaged_slots']} slots are damaged; each cost one entry, and is used again first")
 
