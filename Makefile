@@ -44,7 +44,8 @@ PIP := -m pip install --quiet --quiet
 
 include tools/boards.mk
 
-.PHONY: help demo demo-export accuracy faults reproduce bench-compress bench-learn soak fuzz bench-ingest test test-device test-export test-workstation wheel lint device workstation clean
+.PHONY: help demo demo-export accuracy test test-device test-workstation test-export faults fuzz soak reproduce \
+	bench-compress bench-ingest bench-learn bench-search wheel lint clean device workstation
 
 help:  ## This list
 	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*  ## /\1\t/' | expand -t 18

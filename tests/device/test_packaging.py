@@ -35,6 +35,21 @@ def test_every_extra_that_an_error_names_can_be_installed(sources: "Sources", re
     assert "export" in named
 
 
+def test_the_architecture_names_every_module_of_the_device(sources: "Sources", repository: Path) -> None:
+    text = (repository / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    modules = {path.name for path in sources.packages()["edge_sdk"].glob("*.py")} - {"__init__.py"}
+    folders = {
+        f"{name.split('.')[1]}/" for name in sources.packages() if name.count(".") == 1 and name[:9] == "edge_sdk."
+    }
+    assert not [name for name in sorted(modules | folders) if name not in text]
+
+
+def test_every_target_of_make_help_is_run_whatever_files_there_are(repository: Path) -> None:
+    text = "".join((repository / name).read_text(encoding="utf-8") for name in ("Makefile", "tools/boards.mk"))
+    phony = {name for line in re.findall(r"^\.PHONY:((?:.*\\\n)*.*)", text, re.MULTILINE) for name in line.split()}
+    assert set(re.findall(r"^([a-z-]+):.*  ## ", text, re.MULTILINE)) <= phony
+
+
 def test_every_folder_of_a_package_has_a_door(sources: "Sources") -> None:
     without = [name for name, folder in sources.packages().items() if not (folder / "__init__.py").is_file()]
     assert not without, f"no __init__.py: {without}"
