@@ -22,7 +22,7 @@ EXAMPLE = "edge-sdk evaluate test.npz --model watch.onnx --datastore me.store"
 
 ExamplesArgument = Annotated[
     list[Path],
-    typer.Argument(metavar="INPUT...", help="Labelled examples that were not learnt, one source a datastore."),
+    typer.Argument(metavar="INPUT", help="Labelled examples that were not learnt, one source a datastore."),
 ]
 DatastoresOption = Annotated[
     list[Path],
