@@ -353,6 +353,8 @@ class _Promise:
                 self.added.append(operation.steps[-1])
             if operation.kind == "interpolation":
                 self.interpolations.append({"interpolation_weight": operation.steps[0] % 100 / 100})
+            if operation.kind == "forget":
+                self.interpolations.append(None)
             return
         operation.tell(oracle)
         if operation.kind == "interpolation":
@@ -363,6 +365,7 @@ class _Promise:
             self.allowed = set(oracle.steps)
             self.highest = max(self.highest, *self.added)
             if operation.kind == "forget":
+                del self.interpolations[:-1]
                 self.forgotten |= set(operation.steps)
 
     def losses(self, folder: Path) -> Iterator[str]:
