@@ -5,24 +5,21 @@ write the slots, give the lock back, sync. The sync comes last and outside of th
 entry some milliseconds before it is durable, but `add` returns only when it is.
 """
 
-import json
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
+from edge_sdk.datastore.emptied import FORGOTTEN
 from edge_sdk.datastore.folder import build_folder, check_model, no_datastore_message
-from edge_sdk.datastore.kept_inputs import InputsSpec, KeptInputs
-from edge_sdk.datastore.manifest import KEPT_INPUTS, MAX_CAPACITY, Manifest
-from edge_sdk.datastore.notices import FOLDER_REPLACED
+from edge_sdk.datastore.forgetting import Condition, remove_index
+from edge_sdk.datastore.manifest import MAX_CAPACITY, Manifest
 from edge_sdk.datastore.policies import check_room, slot_for_one, slots_for_many
-from edge_sdk.datastore.reader import DatastoreReader
 from edge_sdk.datastore.slots import (
     HEADER_BYTES,
     LEAST_SQUARE,
@@ -34,22 +31,20 @@ from edge_sdk.datastore.slots import (
     check_embeddings,
     check_probabilities,
 )
-from edge_sdk.datastore.storage import ENTRIES, INDEX, LOCK, MANIFEST, PROTOTYPES, Storage
+from edge_sdk.datastore.storage import ENTRIES, LOCK, MANIFEST, Storage
 from edge_sdk.datastore.view import BLOCK_BYTES, View
-from edge_sdk.errors import ConfigError, DatastoreError, InputError
+from edge_sdk.datastore.writer import DatastoreWriter
+from edge_sdk.errors import DatastoreError, InputError
 from edge_sdk.labels import normalise_label, unknown_label_message
 from edge_sdk.model import ModelMetadata
-from edge_sdk.protonn import Prototypes
 
 logger = logging.getLogger(__name__)
-
-_EMPTIED, _EVICTED, _FORGOTTEN = "emptied", "evicted", "forgotten"
 
 DEFAULT_LOCK_WAIT = 10.0
 """Seconds that a writer waits for another one."""
 
 
-class Datastore(DatastoreReader):
+class Datastore(DatastoreWriter):
     """A bounded set of entries on disk; open it with `create` or `open`.
 
     Safe to share between threads: every method takes `lock`, a reentrant lock, which a caller holds around several
@@ -62,11 +57,7 @@ class Datastore(DatastoreReader):
         super().__init__(view, lock_wait=lock_wait)
         self._scratch = ScratchSlot(view.layout)
         self._least_square = view.layout.dim * LEAST_SQUARE
-        self._is_writable = view.storage.writable
-        self._is_synced = True
         self._has_warned_small = False
-        self._kept_inputs: KeptInputs | None = None
-        self._emptied: dict[str, str] = {}
 
     # Opening
 
@@ -211,42 +202,6 @@ class Datastore(DatastoreReader):
             self.sync()
         return np.arange(first, first + n, dtype=np.uint64)
 
-    def sync(self) -> None:
-        """Wait until every entry added so far (and every kept input) is on the medium.
-
-        Raises:
-            DatastoreError: read-only, the medium refuses, or the store was deleted while it was open.
-        """
-        self._check_writable()
-        self._is_synced = True
-        try:
-            if self._kept_inputs is not None:
-                self._kept_inputs.sync()
-            self._storage.sync(ENTRIES)
-            if self._storage.is_unlinked(ENTRIES):
-                self._view.check_announced()
-        except DatastoreError:
-            self._is_synced = False
-            raise
-
-    @contextmanager
-    def exclusive(self) -> Iterator[None]:
-        """Keep the writers of other processes out for several changes; they wait, up to their `lock_wait`.
-
-        Threads that share this object go on. Readers are never kept out.
-
-        Raises:
-            DatastoreLockedError: another process kept writing for `lock_wait` seconds.
-        """
-        self._check_writable()
-        with self.lock:
-            self._lock_files()
-        try:
-            yield
-        finally:
-            with self.lock:
-                self._unlock_files()
-
     def _check_entries(
         self,
         embeddings: np.ndarray,
@@ -306,8 +261,7 @@ class Datastore(DatastoreReader):
         if new and not manifest.allow_new_classes:
             raise InputError(unknown_label_message(new[0], self.classes))
         if new:
-            self._view.take_manifest(replace(manifest, classes=manifest.classes + tuple(new)))
-            self._tell(0, 0, 0)
+            self._put_manifest(replace(manifest, classes=manifest.classes + tuple(new)))
         return [self._view.class_ids[name] for name in names]
 
     def _add_one(self, embeddings: np.ndarray, label: str, probabilities: np.ndarray, source: int) -> int:
@@ -334,7 +288,7 @@ class Datastore(DatastoreReader):
                     sequence = self._next_sequence(1)
                     slot, class_id = self._place_one(label)
                     scratch.stamp(sequence, source, class_id)
-                    self._tell(sequence, slot, 1)
+                    self._announce(sequence, slot, 1)
                 self._is_synced = False
                 try:
                     storage.write(ENTRIES, scratch.buffer, HEADER_BYTES + slot * self._slot_bytes)
@@ -360,7 +314,7 @@ class Datastore(DatastoreReader):
     def _put_scratch(self, slot: int, class_id: int, source: int, sequence: int) -> None:
         """Write the scratch slot, after its notice; the caller holds the lock."""
         table = self._view.table
-        self._tell(sequence, slot, 1)
+        self._announce(sequence, slot, 1)
         self._write_slots(slot, self._scratch.buffer)
         evicted = table.put(slot, sequence, class_id, source)
         if evicted >= 0 and not table.counts[evicted]:
@@ -415,58 +369,11 @@ class Datastore(DatastoreReader):
             block = self._view.layout.encode(
                 embeddings[part], probabilities[part], class_ids[part], sources[part], sequences[part]
             )
-            self._tell(int(sequences[part.start]), start, len(block))
+            self._announce(int(sequences[part.start]), start, len(block))
             self._write_slots(start, as_bytes(block))
             table.put_many(slots[run], sequences[part], class_ids[part], sources[part])
         self._warn_emptied([label for label in held if table.counts[label] == 0])
         self._save_emptied()
-
-    def _warn_emptied(self, labels: list[int]) -> None:
-        """Say which classes have lost their last entry, and remember them for `emptied`."""
-        for label in labels:
-            logger.warning('%s: class "%s" has just lost its last entry', self.folder, self.classes[label])
-            self._emptied[self.classes[label]] = _EVICTED
-
-    def _save_emptied(self) -> None:
-        """Store which classes are emptied, in an extension of the manifest.
-
-        Done when the store is closed, after a batch and after `forget`, and not for each single entry: in a small
-        window a class may come and go with every one. Only `info` reads it, so a refusal is no error.
-        """
-        if not self._emptied:
-            return
-        try:
-            with self.exclusive():
-                self._catch_up()
-                manifest = self._view.manifest
-                left = self._why_emptied()
-                self._emptied.clear()
-                if left != manifest.extensions.get(_EMPTIED, {}):
-                    self._view.take_manifest(replace(manifest, extensions={**manifest.extensions, _EMPTIED: left}))
-                    self._tell(0, 0, 0)
-        except DatastoreError as error:
-            logger.info("%s: could not note the emptied classes: %s", self.folder, error)
-
-    @property
-    def emptied(self) -> tuple[str, ...]:
-        """Classes that had entries and have none now (as far as it was noted, see `_save_emptied`)."""
-        with self.lock:
-            return tuple(self._why_emptied())
-
-    @property
-    def evicted_classes(self) -> tuple[str, ...]:
-        """Those of `emptied` whose last entry gave way to a new one; that of the others was forgotten."""
-        with self.lock:
-            return tuple(name for name, cause in self._why_emptied().items() if cause == _EVICTED)
-
-    def _why_emptied(self) -> dict[str, str]:
-        """What took the last entry of each class that has none now: `_EVICTED` or `_FORGOTTEN`."""
-        stored = self.manifest.extensions.get(_EMPTIED, {})
-        if not isinstance(stored, dict):  # before causes were noted it was a list
-            stored = dict.fromkeys(stored, _EVICTED)
-        ids, counts = self._view.class_ids, self._view.table.counts
-        causes = {**stored, **self._emptied}
-        return {name: cause for name, cause in causes.items() if name in ids and not counts[ids[name]]}
 
     def _grow(self, needed: int) -> None:
         """Double the file until it holds `needed` entries: allocated and synced before the manifest says so."""
@@ -480,9 +387,9 @@ class Datastore(DatastoreReader):
         self._storage.sync(ENTRIES)
         self._view.take_manifest(replace(manifest, capacity=capacity))
         self._storage.write(ENTRIES, self._view.layout.header(capacity), 0)
-        self._tell(0, 0, 0)
+        self._announce(0, 0, 0)
 
-    # Forgetting and remembering settings
+    # Forgetting
 
     def forget(
         self,
@@ -512,18 +419,17 @@ class Datastore(DatastoreReader):
             DatastoreError: read-only, locked, or the medium refuses.
         """
         self._check_writable()
-        if sequences is None and label is None and before is None:
-            raise ConfigError("forget needs sequences, a label, or before=SEQUENCE")
         with self.lock:
             self._view.next_look = 0.0  # files are removed by their path below, which must be this store's
             self._lock_files()
             try:
                 self._catch_up()
-                doomed = self._select(sequences, label, before)
+                condition = Condition.of(self._view.class_ids, sequences=sequences, label=label, before=before)
+                doomed = condition.slots(self._view.table)
                 wiped = np.union1d(doomed, np.flatnonzero(self._view.table.damaged))
-                has_fewer_prototypes = self._forget_prototypes(sequences, label, before)
+                has_fewer_prototypes = condition.forget_prototypes(self._storage)
                 self._change_manifest_first(doomed, drop_interpolation=len(wiped) > 0 or has_fewer_prototypes)
-                self._drop_derived()
+                remove_index(self._storage)
                 had = [label for label, count in enumerate(self._view.table.counts) if count]
                 self._zero(wiped)
                 kept = self.kept_inputs
@@ -534,53 +440,9 @@ class Datastore(DatastoreReader):
             if len(wiped):
                 self.sync()
             gone = [self.classes[label] for label in had if not self._view.table.counts[label]]
-            self._emptied.update(dict.fromkeys(gone, _FORGOTTEN))
+            self._emptied.update(dict.fromkeys(gone, FORGOTTEN))
             self._save_emptied()
         return len(doomed)
-
-    def _select(
-        self, sequences: Sequence[int] | np.ndarray | None, label: str | None, before: int | None
-    ) -> np.ndarray:
-        """Slots of the entries that meet all conditions."""
-        table = self._view.table
-        chosen = table.sequences != 0
-        if sequences is not None:
-            wanted = [number for number in np.asarray(sequences).reshape(-1).tolist() if 0 < number <= MAX_SEQUENCE]
-            chosen &= np.isin(table.sequences, np.array(wanted, np.uint64))
-        if label is not None:
-            name = normalise_label(label)
-            if name not in self._view.class_ids:
-                raise InputError(unknown_label_message(name, self.classes))
-            chosen &= table.labels == self._view.class_ids[name]
-        if before is not None:
-            chosen &= table.sequences < np.uint64(min(max(0, before), MAX_SEQUENCE))
-        return np.flatnonzero(chosen)
-
-    def _forget_prototypes(
-        self, sequences: Sequence[int] | np.ndarray | None, label: str | None, before: int | None
-    ) -> bool:
-        """Take what is forgotten out of the compressed memory, the only place where the entries it stands for lie.
-
-        Returns:
-            Whether there was any of it.
-        """
-        path = self.folder / PROTOTYPES
-        if not path.exists():
-            return False
-        wanted = None if sequences is None else np.asarray(sequences).reshape(-1).tolist()
-        class_id = None if label is None else self._view.class_ids[normalise_label(label)]
-        try:
-            memory = Prototypes.load(path)
-        except DatastoreError as error:
-            logger.warning("%s; removed, because what it holds of the forgotten entries cannot be told", error)
-            self._storage.remove(PROTOTYPES)
-            return True
-        left = memory.forget(class_id, before=before, sequences=wanted)
-        if left is memory or np.array_equal(left.masses, memory.masses):
-            return False
-        left.save(path)
-        self._storage.sync_folder()
-        return True
 
     def _change_manifest_first(self, doomed: np.ndarray, *, drop_interpolation: bool) -> None:
         """Before slots are zeroed, store the highest sequence ever given, which they may show, and drop the
@@ -593,66 +455,17 @@ class Datastore(DatastoreReader):
             highest = max(self._next_sequence(1) - 1, manifest.highest_sequence)
             changed = replace(changed, highest_sequence=highest)
         if changed != manifest:
-            self._view.take_manifest(changed)
-            self._tell(0, 0, 0)
-
-    def _drop_derived(self) -> None:
-        """Remove what was computed from the entries; it is computed again from those that stay."""
-        for path in sorted((self.folder / INDEX).rglob("*")):
-            if path.is_file():
-                self._storage.remove(str(path.relative_to(self.folder)))
+            self._put_manifest(changed)
 
     def _zero(self, slots: np.ndarray) -> None:
         """Overwrite slots with zeros; the caller holds the lock and syncs."""
         rows = max(1, BLOCK_BYTES // self._slot_bytes)
         for run in _runs(slots, rows):
             start, count = int(slots[run.start]), run.stop - run.start
-            self._tell(0, start, count)
+            self._announce(0, start, count)
             self._write_slots(start, memoryview(bytes(count * self._slot_bytes)))
             for slot in range(start, start + count):
                 self._view.table.clear(slot, damaged=False)
-
-    def save_interpolation(self, interpolation: Mapping[str, Any] | None) -> None:
-        """Store λ_m, kernel, bandwidth and k with how they were chosen; durable when this returns.
-
-        Raises:
-            ConfigError: not a JSON mapping of finite numbers, texts and lists. The old one stays.
-            DatastoreError: read-only, locked, or no room.
-        """
-        self._check_writable()
-        values = _as_json("interpolation", interpolation)
-        with self._manifest_change() as manifest:
-            self._view.take_manifest(replace(manifest, interpolation=values))
-
-    def save_extension(self, name: str, values: Mapping[str, Any] | None) -> None:
-        """Store settings that the datastore itself does not read, under a name in the manifest's extensions.
-
-        Args:
-            name: whose settings.
-            values: None removes them.
-
-        Raises:
-            ConfigError: not a JSON mapping of finite numbers, texts and lists. The old ones stay.
-            DatastoreError: read-only, locked, or no room.
-        """
-        self._check_writable()
-        kept = _as_json(name, values)
-        with self._manifest_change() as manifest:
-            others = {key: value for key, value in manifest.extensions.items() if key != name}
-            extensions = others if kept is None else {**others, name: kept}
-            self._view.take_manifest(replace(manifest, extensions=extensions))
-
-    @contextmanager
-    def _manifest_change(self) -> Iterator[Manifest]:
-        """The newest manifest, for a caller that replaces it inside; the readers are told."""
-        with self.lock:
-            self._lock_files()
-            try:
-                self._catch_up()
-                yield self._view.manifest
-                self._tell(0, 0, 0)
-            finally:
-                self._unlock_files()
 
     # For backups and rebuilds
 
@@ -695,116 +508,6 @@ class Datastore(DatastoreReader):
                 raise DatastoreError(f"{self.folder}: {len(labels)} entries do not follow those that are there")
             class_ids = np.array(self._class_ids(labels), np.int32)
             self._put_many(embeddings, class_ids, probabilities, sources, sequences)
-
-    def tell_replaced(self) -> None:
-        """Tell every process that has this folder open that the store goes on in the one now at its path.
-
-        The caller is `exclusive`. This object goes on there too, with its next call.
-        """
-        self._tell(0, FOLDER_REPLACED, 0)
-        self._view.next_look = 0.0
-
-    # Kept inputs
-
-    @property
-    def kept_inputs(self) -> KeptInputs | None:
-        """The inputs behind the entries; None unless `keep_inputs` was called for this store."""
-        stated = self._view.manifest.extensions.get(KEPT_INPUTS)
-        if stated is None:
-            return None
-        if self._kept_inputs is None:
-            self._kept_inputs = KeptInputs(self._storage, InputsSpec.from_mapping(stated))
-        return self._kept_inputs
-
-    def keep_inputs(self, max_bytes: int, *, shape: tuple[int, ...], dtype: str) -> KeptInputs:
-        """From now on, keep the inputs of new entries that are handed to `keep`, in a file of at most `max_bytes`.
-
-        Args:
-            max_bytes: bound of the file, all of which is allocated now. Where it has less room than the store has
-                entries, the newest inputs are kept.
-            shape: of one input, as the model file takes it.
-            dtype: of its values.
-
-        Raises:
-            ConfigError: not one input fits, or inputs are kept already in another size.
-            DatastoreError: read-only, locked, or no room. Nothing has changed.
-        """
-        most = None if self.policy == "concatenate" else self.capacity
-        spec = InputsSpec.within(max_bytes, shape=shape, dtype=dtype, most=most)
-        with self.lock:
-            self._view.next_look = 0.0  # a file is made by its path below, in this store's folder and no other
-        with self.lock, self.exclusive():
-            self._catch_up()
-            kept = self.kept_inputs
-            if kept is not None:
-                if kept.spec != spec:
-                    raise ConfigError(
-                        f"{self.folder}: keeps {kept.spec.slots} inputs of shape {kept.spec.shape} already "
-                        f"({kept.spec.n_bytes} bytes), asked for {spec.slots} of shape {spec.shape}"
-                    )
-                return kept
-            KeptInputs.create(self._storage, spec)
-            self._storage.sync_folder()
-            manifest = self._view.manifest
-            extensions = {**manifest.extensions, KEPT_INPUTS: spec.to_mapping()}
-            self._view.take_manifest(replace(manifest, extensions=extensions))
-            self._tell(0, 0, 0)
-            kept = self.kept_inputs
-        if kept is None:
-            raise DatastoreError(f"{self.folder}: the manifest was replaced meanwhile; try again")
-        return kept
-
-    def keep(self, sources: np.ndarray, samples: np.ndarray, *, sync: bool = True) -> None:
-        """Keep inputs, if this store does (call it before `add`, so that no entry is without its input).
-
-        Args:
-            sources: uint64 (n,), as given to `add`.
-            samples: (n, *shape).
-            sync: on the medium when this returns.
-
-        Raises:
-            InputError: another shape than the store keeps. Nothing was kept.
-        """
-        kept = self.kept_inputs
-        if kept is None:
-            return
-        with self.lock, self.exclusive():
-            kept.put(sources, samples)
-            self._is_synced = False
-        if sync:
-            kept.sync()
-
-    # The write path
-
-    def _check_writable(self) -> None:
-        self._check_open()
-        if not self._is_writable:
-            reason = "it was opened read-only" if os.access(self.folder, os.W_OK) else "its folder is not writable"
-            raise DatastoreError(f"{self.folder}: nothing can be learnt or forgotten here, {reason}; predictions go on")
-
-    def _tell(self, first_sequence: int, start: int, length: int) -> None:
-        """Append the notice of a change that comes next."""
-        notices = self._view.notices
-        if notices is not None:
-            self._storage.write(LOCK, notices.next_record(first_sequence, start, length), notices.next_at)
-            notices.advance(notices.seen + 1)
-
-    def _write_slots(self, start: int, data: memoryview) -> None:
-        """Write neighbouring slots; after a failure nothing is believed until it was read again."""
-        self._is_synced = False
-        try:
-            self._storage.write(ENTRIES, data, HEADER_BYTES + start * self._slot_bytes)
-        except DatastoreError:
-            self._view.stale = True
-            raise
-
-
-def _as_json(name: str, values: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """A copy that is nothing but JSON; raises ConfigError."""
-    try:
-        return None if values is None else json.loads(json.dumps(dict(values), allow_nan=False))
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"{name} cannot be stored as JSON: {error}") from error
 
 
 def _shape_message(embeddings: np.ndarray, labels: Sequence[str], probabilities: np.ndarray, layout: SlotLayout) -> str:

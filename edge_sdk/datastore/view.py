@@ -252,9 +252,9 @@ class View:
         for first, block, states in self.checked_blocks(notice.start, max(0, count)):
             for i in range(len(block)):
                 promised = notice.first_sequence and notice.first_sequence + first + i - notice.start
-                self._take(first + i, block[i], int(states[i]), promised)
+                self._take_slot(first + i, block[i], int(states[i]), promised)
 
-    def _take(self, slot: int, row: np.void, state: int, promised: int) -> None:
+    def _take_slot(self, slot: int, row: np.void, state: int, promised: int) -> None:
         """Take a slot into the table if it holds what was promised (or newer); set it aside if not."""
         sequence = int(row["sequence"])
         if promised and state == VALID and sequence >= promised:
@@ -272,7 +272,7 @@ class View:
         """Look again at the slots that were set aside."""
         for slot, promised in list(self._pending.items()):
             for _, block, states in self.checked_blocks(slot, 1):
-                self._take(slot, block[0], int(states[0]), promised)
+                self._take_slot(slot, block[0], int(states[0]), promised)
         if not self._pending or not (locked or self.storage.try_lock()):
             return
         try:

@@ -156,7 +156,7 @@ def test_forget_counts_the_prototypes_of_a_compressed_store(run: Run, compressed
         "prototypes": 1,
         "emptied_classes": ["right"],
     }
-    assert "prototypes_forgotten" in run("forget", compressed, "--label", "left").stdout
+    assert "prototypes forgotten" in run("forget", compressed, "--label", "left").stdout
     assert "nothing was forgotten" in run("forget", compressed, "--label", "left").stderr
 
 

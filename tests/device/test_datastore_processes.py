@@ -181,7 +181,7 @@ def test_an_entry_whose_writer_died_between_notice_and_slot_is_set_aside_and_set
         assert notices is not None
         with store.exclusive():
             # What a writer does before it is killed: it tells that slot 1 gets entry 4, and half of the slot arrives.
-            store._tell(4, 1, 1)
+            store._announce(4, 1, 1)
             half = slot_bytes(DIM, 3) // 2
             store._storage.write("entries.npy", b"\x01" * half, HEADER_BYTES + slot_bytes(DIM, 3) + half)
             assert reader.refresh()

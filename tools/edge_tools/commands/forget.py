@@ -14,7 +14,7 @@ from edge_sdk.neighbors import open_index
 from edge_sdk.protonn import Prototypes
 from edge_sdk.record import KEY as RECORD
 from edge_tools.options import DatastoreArgument, JsonOption
-from edge_tools.output import print_json, print_table, say
+from edge_tools.output import print_json, print_table, say, spoken
 
 EXAMPLE = "edge-sdk forget me.store --label typing"
 
@@ -56,7 +56,7 @@ def forget_command(
         print_json({"datastore": str(datastore), **forgotten.facts, "interpolation_weight": weight})
     else:
         counts = {name: value for name, value in forgotten.facts.items() if isinstance(value, int)}
-        print_table(str(datastore), tuple(counts), [tuple(counts.values())])
+        print_table(str(datastore), tuple(spoken(name) for name in counts), [tuple(counts.values())])
     if not forgotten.is_any:
         say("nothing was forgotten: no entry meets the conditions")
     for name in forgotten.emptied:
