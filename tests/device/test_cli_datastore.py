@@ -1,6 +1,7 @@
 """The command line on datastores: forget, backup, restore, kept inputs, a new model, and several processes at once."""
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -209,6 +210,27 @@ def test_backup_asks_for_room_only_where_there_is_none(run: Run, filled: Path, t
     refused = run("backup", filled, tmp_path / "missing" / "me.backup")
     assert refused.code == 1
     assert refused.stderr.endswith("No such file or directory\n")
+
+
+def test_documents_have_keys_in_snake_case(run: Run, filled: Path, tiny: Path, tmp_path: Path) -> None:
+    backup = tmp_path / "me.backup"
+    for words in (
+        ("info", filled),
+        ("index", filled),
+        ("backup", filled, backup),
+        ("restore", backup, tmp_path / "other.store"),
+        ("reembed", filled, "--model", tiny),
+        ("tune", filled),
+        ("inspect", tiny),
+    ):
+        keys = run(*words, "--json").document.keys()
+        assert [key for key in keys if not re.fullmatch(r"[a-z][a-z0-9_]*", key)] == [], words
+
+
+def test_usage_shows_the_options_that_must_be_given(run: Run) -> None:
+    usage = " ".join(run("ingest", "--help").stdout.split())
+    assert "ingest --model MODEL --datastore DATASTORE [OPTIONS]" in usage
+    assert "--debug" in run("--help").stdout
 
 
 def test_what_is_no_datastore_is_told_with_what_it_is(run: Run, tiny: Path, tmp_path: Path) -> None:

@@ -211,6 +211,10 @@ def test_what_is_no_size_is_refused(text: str) -> None:
         parse_bytes(text)
 
 
+def test_budget_that_is_none_is_wrong_usage(folder: Path) -> None:
+    assert run(folder, "--budget", "64XB").code == 2
+
+
 def test_folds_are_blocks_in_time_and_small_classes_spread() -> None:
     labels = np.array([0] * 8 + [1] * 2 + [2])
     folds = age_folds(labels, 4)
