@@ -22,7 +22,9 @@ def open_or_create(
     """The existing datastore, whose settings must be those asked for, or a new one."""
     if not folder.exists():
         if read_only:
-            raise DatastoreError(f"{folder}: no such datastore; learn something first (edge-sdk ingest, or Predictor.open)")
+            raise DatastoreError(
+                f"{folder}: no such datastore; learn something first (edge-sdk ingest, or Predictor.open)"
+            )
         try:
             return Datastore.create(
                 folder,
