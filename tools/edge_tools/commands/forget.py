@@ -52,8 +52,8 @@ def forget_command(
         forgotten = _forget(store, sequence, label, before, older_than)
         settings = _tuned_again(store, forgotten)
     if as_json:
-        weight = None if settings is None else settings.interpolation_weight
-        print_json({"datastore": str(datastore), **forgotten.facts, "interpolation_weight": weight})
+        chosen = None if settings is None else settings.interpolation_weight
+        print_json({"datastore": str(datastore), **forgotten.facts, "interpolation_weight": chosen})
     else:
         counts = {name: value for name, value in forgotten.facts.items() if isinstance(value, int)}
         print_table(str(datastore), tuple(spoken(name) for name in counts), [tuple(counts.values())])
@@ -62,7 +62,11 @@ def forget_command(
     for name in forgotten.emptied:
         say(f'class "{name}" has just lost its last entry')
     if settings is not None:
-        say(f"tuned again on what is left: λ_m is {settings.interpolation_weight:.3f} now")
+        weight = f"{settings.interpolation_weight:.3f}"
+        if settings.chosen_by == "held-out":  # a compressed datastore without newer entries brings its own
+            say(f"λ_m stays {weight}, as held out when the datastore was compressed")
+        else:
+            say(f"tuned again on what is left: λ_m is {weight} now")
 
 
 @dataclass(frozen=True)
