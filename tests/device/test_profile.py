@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from contextlib import ExitStack
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,7 @@ def test_every_step_of_a_device_is_measured(watch: Path, store: Path) -> None:
     assert names[0] == "interpreter"
     assert names[-3:] == ["datastore opened", "first prediction", "1000 predictions"]
     peaks = [step["peak"] for step in found["memory"]]
-    assert peaks == sorted(peaks)
+    assert all(later >= earlier - (1 << 20) for earlier, later in pairwise(peaks))  # the kernel counts in batches
     assert all(step["anonymous"] <= step["resident"] <= step["peak"] for step in found["memory"])
     assert 0 < found["start_up_ms"] < found["memory"][-1]["milliseconds"]
     assert set(found["latency_ms"]) == {"encode", "search", "blend", "predict", "learn"}

@@ -49,10 +49,10 @@ def test_every_command_of_the_readme_runs(pi: Path, repository: Path, tmp_path: 
         )
         assert finished.returncode == 0, f"{command[1:]}: {finished.stdout[-500:]} {finished.stderr}"
         outputs.append(finished.stdout)
-    assert len(outputs) == 5
-    with_memory, alone = (int(share) for share in re.findall(r"(\d+)% ", outputs[1].splitlines()[-1]))
+    assert len(outputs) == 6
+    with_memory, alone = (int(share) for share in re.findall(r"(\d+)% ", outputs[2].splitlines()[-1]))
     assert with_memory >= alone + 5
-    first, second = (int(share) for share in re.findall(r"(\d+)% of", outputs[4].splitlines()[-1]))
+    first, second = (int(share) for share in re.findall(r"(\d+)% of", outputs[5].splitlines()[-1]))
     assert second > first
 
 

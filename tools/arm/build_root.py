@@ -42,12 +42,7 @@ Model\t\t: Raspberry Pi 4 Model B Rev 1.1
 """
 
 # Tests start `sys.executable` again: that must be the script, because the machine starts no arm64 program by name.
-_SITE = """\
-import os
-import sys
-
-sys.executable = os.environ["EDGE_SDK_ARM_PYTHON"]
-"""
+_SITE = 'import os, sys; sys.executable = os.environ["EDGE_SDK_ARM_PYTHON"]\n'  # of a .pth file
 
 
 def main(folder: Path) -> None:
@@ -67,10 +62,12 @@ def main(folder: Path) -> None:
         unpack_debian(folder, root)
     version = python_version(root)
     write_python(folder, root, version)
-    if not (site / "sitecustomize.py").exists():
+    packages = root / "usr" / "lib" / "python3" / "dist-packages"
+    if not (packages / "edge-sdk-arm.pth").exists():
         install_wheels(site, version)
         compile_annoy(folder, root, site, version)
-        (site / "sitecustomize.py").write_text(_SITE)
+        packages.mkdir(parents=True, exist_ok=True)
+        (packages / "edge-sdk-arm.pth").write_text(_SITE)
     say(f"arm: Python {version}, {', '.join(versions(site))} for {CPU} in {folder.name}/")
 
 
@@ -116,7 +113,7 @@ def write_python(folder: Path, root: Path, version: str) -> None:
     python.write_text(
         "#!/bin/sh\n"
         f'export EDGE_SDK_ARM_PYTHON="{python}"\n'
-        f'export PYTHONPATH="{folder / "site"}:{sources}${{PYTHONPATH:+:$PYTHONPATH}}"\n'
+        f'export PYTHONPATH="${{PYTHONPATH:+$PYTHONPATH:}}{folder / "site"}:{sources}"\n'
         f'export PYTHONPYCACHEPREFIX="{folder / "pycache"}" OMP_NUM_THREADS=1\n'
         f'exec qemu-aarch64-static -cpu {CPU} -L "{root}" "{root}/usr/bin/python{version}" "$@"\n'
     )
