@@ -43,7 +43,8 @@ LIBRARIES = (
     Library(
         "onnxruntime",
         "import base64, numpy as np, onnxruntime\n"
-        f"session = onnxruntime.InferenceSession(base64.b64decode('{_SMALL_MODEL}'), providers=['CPUExecutionProvider'])\n"
+        f"model = base64.b64decode('{_SMALL_MODEL}')\n"
+        "session = onnxruntime.InferenceSession(model, providers=['CPUExecutionProvider'])\n"
         "a = np.arange(256, dtype=np.float32).reshape(16, 16) - 128\n"
         "y = session.run(None, {'a': a, 'b': np.eye(16, dtype=np.float32)})[0]\n"
         "assert (y == np.maximum(a, 0)).all(), 'a model of two nodes computes wrong numbers'\n",
