@@ -4,7 +4,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,40 +12,7 @@ import pytest
 from edge_sdk import EdgeSDKError
 from edge_tools import cli
 
-
-class Outcome(NamedTuple):
-    """What a command left behind."""
-
-    code: int
-    stdout: str
-    stderr: str
-
-    @property
-    def document(self) -> Any:
-        """What was printed with --json."""
-        return json.loads(self.stdout)
-
-
-Run = Callable[..., Outcome]
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Type one command line."""
-
-    def type_command(*words: object) -> Outcome:
-        monkeypatch.setattr("sys.argv", ["edge-sdk", *(str(word) for word in words)])
-        with pytest.raises(SystemExit) as stopped:
-            cli.main()
-        printed = capsys.readouterr()
-        return Outcome(int(stopped.value.code or 0), printed.out, printed.err)
-
-    return type_command
-
-
-@pytest.fixture(scope="session")
-def watch(repository: Path) -> Path:
-    return repository / "examples" / "watch"
+Run = Callable[..., Any]
 
 
 @pytest.fixture
@@ -73,7 +40,10 @@ def test_the_device_story_gains_on_a_real_user(run: Run, watch: Path, tmp_path: 
     info = run("info", tmp_path / "me.store", "--json").document
     assert info["entries"] == sum(each["entries"] for each in info["classes"].values()) == 324
     lines = run("predict", test, *at, "--json").stdout.splitlines()
-    right = [json.loads(line)["label"] == label for line, label in zip(lines, np.load(test)["label"], strict=True)]
+    right = [
+        json.loads(line)["label"] == label
+        for line, label in zip(lines, examples_of(watch, "1636", "test")["label"], strict=True)
+    ]
     assert np.mean(right) == pytest.approx(scores["personalised"]["accuracy"])
 
 
@@ -96,6 +66,12 @@ def test_tables_are_printed_for_people(run: Run, watch: Path, tmp_path: Path, at
         assert "─" in outcome.stdout
 
 
+def examples_of(watch: Path, user: str, part: str) -> dict[str, np.ndarray]:
+    """One person's windows and labels."""
+    with np.load(watch / "users" / user / f"{part}.npz") as archive:
+        return {"x": archive["x"], "label": archive["label"]}
+
+
 def bad_npz(folder: Path, **arrays: Any) -> Path:
     np.savez(folder / "bad.npz", **arrays)
     return folder / "bad.npz"
@@ -103,7 +79,7 @@ def bad_npz(folder: Path, **arrays: Any) -> Path:
 
 def wrong_things(folder: Path, watch: Path) -> dict[str, tuple[str, Path]]:
     """What a user may hand to `ingest`, and a word that the answer must hold."""
-    good = np.load(watch / "users" / "1603" / "learn.npz")
+    good = examples_of(watch, "1603", "learn")
     x, label = good["x"][:6], good["label"][:6]
     (folder / "picture.npz").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(64))
     cases = {"no such file": folder / "none.npz", "picture": folder / "picture.npz"}
@@ -135,7 +111,7 @@ def test_a_wrong_file_is_one_line_and_leaves_the_store_as_it_was(
 def test_a_window_with_nan_is_named_and_the_rest_is_learnt(
     run: Run, watch: Path, tmp_path: Path, at: tuple[object, ...]
 ) -> None:
-    good = np.load(watch / "users" / "1603" / "learn.npz")
+    good = examples_of(watch, "1603", "learn")
     x = good["x"][:6].astype(np.float32)
     x[2, 3, 4] = np.nan
     outcome = run("ingest", bad_npz(tmp_path, x=x, label=good["label"][:6]), *at, "--json")
@@ -147,7 +123,7 @@ def test_a_window_with_nan_is_named_and_the_rest_is_learnt(
 def test_an_unknown_label_is_refused_by_name_with_the_nearest_known_one(
     run: Run, watch: Path, tmp_path: Path, at: tuple[object, ...]
 ) -> None:
-    good = np.load(watch / "users" / "1603" / "learn.npz")
+    good = examples_of(watch, "1603", "learn")
     labels = [*good["label"][:5], "tyipng"]
     outcome = run("ingest", bad_npz(tmp_path, x=good["x"][:6], label=np.array(labels)), *at)
     assert outcome.code == 4

@@ -1,12 +1,11 @@
 """The command line on datastores: forget, backup, restore, kept inputs, a new model, and several processes at once."""
 
-import json
 import re
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,37 +15,8 @@ from edge_sdk.datastore import Datastore
 from edge_sdk.protonn import Prototypes
 from edge_sdk.record import KEY as RECORD
 from edge_sdk.record import Record
-from edge_tools import cli
 
-
-class Outcome(NamedTuple):
-    """What a command left behind."""
-
-    code: int
-    stdout: str
-    stderr: str
-
-    @property
-    def document(self) -> Any:
-        """What was printed with --json."""
-        return json.loads(self.stdout)
-
-
-Run = Callable[..., Outcome]
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Type one command line."""
-
-    def type_command(*words: object) -> Outcome:
-        monkeypatch.setattr("sys.argv", ["edge-sdk", *(str(word) for word in words)])
-        with pytest.raises(SystemExit) as stopped:
-            cli.main()
-        printed = capsys.readouterr()
-        return Outcome(int(stopped.value.code or 0), printed.out, printed.err)
-
-    return type_command
+Run = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")

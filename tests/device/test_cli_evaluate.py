@@ -3,34 +3,15 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from edge_sdk import Predictor
-from edge_tools import cli
 
-Run = Callable[..., tuple[int, str, str]]
+Run = Callable[..., Any]
 USERS = ("1603", "1619")
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Type one command line; its exit code, stdout and stderr."""
-
-    def type_command(*words: object) -> tuple[int, str, str]:
-        monkeypatch.setattr("sys.argv", ["edge-sdk", *(str(word) for word in words)])
-        with pytest.raises(SystemExit) as stopped:
-            cli.main()
-        printed = capsys.readouterr()
-        return int(stopped.value.code or 0), printed.out, printed.err
-
-    return type_command
-
-
-@pytest.fixture
-def watch(repository: Path) -> Path:
-    return repository / "examples" / "watch"
 
 
 @pytest.fixture

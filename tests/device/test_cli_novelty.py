@@ -10,29 +10,9 @@ import numpy as np
 import pytest
 
 from edge_sdk import Predictor
-from edge_tools import cli
 from edge_tools.sparkline import sparkline
 
-Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Type one command line; its exit code, stdout and stderr."""
-
-    def type_command(*words: object) -> tuple[int, str, str]:
-        monkeypatch.setattr("sys.argv", ["edge-sdk", *(str(word) for word in words)])
-        with pytest.raises(SystemExit) as stopped:
-            cli.main()
-        printed = capsys.readouterr()
-        return int(stopped.value.code or 0), printed.out, printed.err
-
-    return type_command
-
-
-@pytest.fixture(scope="module")
-def watch(repository: Path) -> Path:
-    return repository / "examples" / "watch"
+Run = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")

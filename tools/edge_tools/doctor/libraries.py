@@ -101,7 +101,7 @@ def examine_library(library: Library) -> Finding:
     if found is None:
         if library.needed:
             return Finding(library.name, Verdict.PROBLEM, "not installed", f"pip install {library.name}")
-        return Finding(library.name, Verdict.SKIPPED, "not installed", f"pip install 'edge-sdk[{library.extra}]'")
+        return Finding(library.name, Verdict.SKIPPED, "not installed", f"pip install {library.name}")
     outcome = run_child("-c", library.job + "print('{}')")
     if outcome.answer is not None:
         return Finding(library.name, Verdict.OK, f"{found} works")
