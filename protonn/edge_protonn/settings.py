@@ -58,7 +58,7 @@ class ProtoNNSettings:
 
     jitter: float = 0.0
     """Gaussian noise on every mini-batch, in units of each dimension's spread within the classes; against learning a
-    few hundred entries by heart ("probability" head; 1 is a good value)."""
+    few hundred entries by heart ("probability" head; 1 to 1.5 is good)."""
 
     sparsity: float = 1.0
     """Share of the numbers of each of W, B and Z that hard thresholding keeps after every step ("squared" head

@@ -30,7 +30,7 @@ FEWEST_ENTRIES = 8
 """Fewer cannot be judged held out."""
 
 _DIMS = (8, 16, 24, 32, 48, 64, 96, 128)
-_LEARNT_DIMS = (16, 24, 32, 64)
+_LEARNT_DIMS = (16, 24, 48, 96)
 _SHARES = (1.0, 0.5, 0.25, 0.125)  # of the budget: the frontier below it
 _JUDGED_ENTRIES = 2400  # entries times folds; above, fewer folds are held out
 
