@@ -74,14 +74,16 @@ class Experts:
             head = self._fitted_head(settings.head, global_probabilities.shape[1])
             local = (1.0 - share) * knn + share * head.probabilities(embeddings, global_probabilities)
         if settings.chosen_by != "user":
-            local = self._deferring(local, global_probabilities)
+            nearest = neighbors.distances[:, 0]
+            novelty = np.ones(len(nearest)) if settings.novelty is None else settings.novelty.scores(nearest)
+            local = self._deferring(local, global_probabilities, novelty)
         return LocalAnswer(local, knn, neighbors)
 
     def drop_head(self) -> None:
         """Fit the head anew before it answers again (after `forget`)."""
         self._head = None
 
-    def _deferring(self, local: np.ndarray, global_probabilities: np.ndarray) -> np.ndarray:
+    def _deferring(self, local: np.ndarray, global_probabilities: np.ndarray, novelty: np.ndarray) -> np.ndarray:
         """`local`, deferring to the global model while classes are unmet."""
         if self._met_version != self._datastore.version or len(self._is_met) != local.shape[1]:
             table = self._datastore.table
@@ -95,6 +97,7 @@ class Experts:
             is_met=self._is_met,
             n_model_classes=self._datastore.n_model_classes,
             unseen=self._unseen,
+            novelty=novelty,
         )
 
     def _fitted_head(self, settings: HeadSettings, n_classes: int) -> Head:

@@ -25,15 +25,19 @@ def test_unseen_probability_is_the_share_of_runs_that_were_discoveries(labels: l
 def test_memory_keeps_quiet_as_far_as_the_global_model_speaks_of_unmet_classes() -> None:
     local, model = np.array([[1.0, 0.0, 0.0]]), np.array([[0.1, 0.2, 0.7]])
     is_met = np.array([True, True, False])
-    found = deferring(local, model, is_met=is_met, n_model_classes=3, unseen=1.0)
+    far, near = np.ones(1), np.zeros(1)
+    found = deferring(local, model, is_met=is_met, n_model_classes=3, unseen=1.0, novelty=far)
     np.testing.assert_allclose(found, 0.3 * local + 0.7 * model)
-    assert deferring(local, model, is_met=is_met, n_model_classes=3, unseen=0.0) is local
-    assert deferring(local, model, is_met=np.array([True] * 3), n_model_classes=3, unseen=1.0) is local
+    found = deferring(local, model, is_met=is_met, n_model_classes=3, unseen=1.0, novelty=near)
+    np.testing.assert_array_equal(found, local)
+    assert deferring(local, model, is_met=is_met, n_model_classes=3, unseen=0.0, novelty=far) is local
+    assert deferring(local, model, is_met=np.ones(3, np.bool_), n_model_classes=3, unseen=1.0, novelty=far) is local
 
 
 def test_memory_speaks_of_a_class_that_only_it_knows() -> None:
     local, model = np.array([[0.0, 0.0, 1.0]]), np.array([[0.5, 0.5, 0.0]])
-    found = deferring(local, model, is_met=np.array([False, False, True]), n_model_classes=2, unseen=1.0)
+    is_met = np.array([False, False, True])
+    found = deferring(local, model, is_met=is_met, n_model_classes=2, unseen=1.0, novelty=np.ones(1))
     np.testing.assert_array_equal(found, local)
 
 
