@@ -41,7 +41,7 @@ N_CLIENTS = 24
 """Clients of it; the others' images give the shared projection."""
 
 WATCH_FOLDS = (0, 1)
-"""Of the training people: 18 of 33, by two networks."""
+"""Of the training people: 18 of 35, by two networks."""
 
 SETTINGS: Mapping[str, Sequence[float]] = {
     "jitter": (0.0, 0.5, 1.0, 1.5, 2.0),
