@@ -1,7 +1,7 @@
 # What proves the constrained hardware: footprint, real ARM wheels under emulation, real memory limits.
 # Read by the Makefile, whose variables it uses.
 
-.PHONY: footprint test-arm test-lowmem
+.PHONY: footprint test-arm test-arm-device test-arm-story test-lowmem
 
 MOBILENET := .footprint/mobilenetv2.onnx
 
@@ -19,10 +19,14 @@ ARM_SKIPS := --deselect tests/device/test_datastore_faults.py::test_nothing_ackn
 	--deselect tests/device/test_datastore_long.py::test_neither_file_nor_memory_grows_over_many_learns \
 	--deselect tests/device/test_no_network.py::test_no_library_opens_a_socket_below_python
 
-test-arm: .arm/ready.stamp workstation  ## The device's tests and story on emulated ARM, with the real aarch64 wheels (TESTS=some)
-	@echo "test-arm: pytest tests/device on an emulated Cortex-A72 (tools/arm)"
+test-arm: test-arm-device test-arm-story  ## The device's tests and story on emulated ARM, with the real aarch64 wheels
+
+test-arm-device: .arm/ready.stamp  ## The first half of test-arm: tests/device on an emulated Cortex-A72 (TESTS=some)
+	@echo "test-arm-device: pytest tests/device on an emulated Cortex-A72 (tools/arm)"
 	@.arm/python -m pytest --quiet -p no:cacheprovider $(ARM_SKIPS) $(or $(TESTS),tests/device)
-	@echo "test-arm: datastores made here and opened there, and back (tools/arm/story.py)"
+
+test-arm-story: .arm/ready.stamp workstation  ## The second half: datastores made here and opened there, and back
+	@echo "test-arm-story: datastores made here and opened there, and back (tools/arm/story.py)"
 	@$(WORKSTATION)/python tools/arm/story.py .arm .arm/watch-int8.onnx
 
 .arm/ready.stamp: tools/arm/build_root.py | workstation
