@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edge_sdk import ConfigError, Datastore, EdgeSDKError, InputSpec, ModelMetadata
+from edge_sdk import Datastore, EdgeSDKError, InputSpec, ModelMetadata
 from edge_sdk.neighbors import ExactIndex
 from edge_tools import formulas
-from edge_tools.budgets import Budget, parse_bytes, parse_milliseconds
+from edge_tools.budgets import Budget
 from edge_tools.measurement import measure, scratch_copy
 from edge_tools.storage import table_bytes
 
@@ -144,12 +144,9 @@ def test_the_formulas_agree_with_a_full_store(
         assert 0 <= directions <= 8 * dim * index.describe()["columns"]
 
 
-def test_budgets_are_read_as_people_write_them() -> None:
-    assert parse_bytes("64MB") == parse_bytes("64 mib") == parse_bytes(str(64 << 20)) == 64 << 20
-    assert parse_milliseconds("30ms") == parse_milliseconds("0.03 s") == parse_milliseconds("30") == 30
-    for wrong in ("", "much", "64 apples", "-1MB"):
-        with pytest.raises(ConfigError, match="a budget is"):
-            parse_bytes(wrong)
+def test_budget_that_is_none_is_wrong_usage(watch: Path) -> None:
+    refused = edge_sdk("profile", watch / "watch.onnx", "--budget-ram", "much", code=2)
+    assert '"much" is no number of bytes' in refused.stderr
 
 
 def test_a_budget_says_what_it_needs() -> None:

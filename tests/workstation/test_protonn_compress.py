@@ -25,7 +25,6 @@ from edge_tools.compression import (
 )
 from edge_tools.judging import age_folds
 from edge_tools.memories import DEFAULT_KERNEL, Entries, Recipe, fit_projection, make_memory, most_useful
-from edge_tools.options import parse_bytes
 
 CLASSES = ("left", "right", "up")
 DIM, N = 40, 90
@@ -196,19 +195,6 @@ def test_a_folder_in_the_way_is_left_alone(folder: Path) -> None:
 def test_the_picture_is_drawn(folder: Path, tmp_path: Path) -> None:
     assert run(folder, "--budget", "64KB", "--plot", tmp_path / "frontier.png").code == 0
     assert (tmp_path / "frontier.png").read_bytes().startswith(b"\x89PNG")
-
-
-@pytest.mark.parametrize(
-    ("text", "n_bytes"), [("64KB", 65536), ("1.5 MB", 1572864), ("4096", 4096), ("12 b", 12), ("2kb", 2048)]
-)
-def test_sizes_are_read(text: str, n_bytes: int) -> None:
-    assert parse_bytes(text) == n_bytes
-
-
-@pytest.mark.parametrize("text", ["", "KB", "64 KiB", "-1", "1e3"])
-def test_what_is_no_size_is_refused(text: str) -> None:
-    with pytest.raises(typer.BadParameter, match="is no number of bytes"):
-        parse_bytes(text)
 
 
 def test_budget_that_is_none_is_wrong_usage(folder: Path) -> None:

@@ -20,6 +20,12 @@ LambdaOption = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of a table.")]
 
+_QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-zµ]*)\s*")
+_BYTES = {"": 1.0, "b": 1.0} | {
+    letter + ending: 1024.0**power for power, letter in enumerate("kmg", start=1) for ending in ("", "b", "ib")
+}
+_MILLISECONDS = {"": 1.0, "us": 1e-3, "µs": 1e-3, "ms": 1.0, "s": 1e3}
+
 
 def require_datastore(folder: Path, model: Path) -> None:
     """Say how a datastore comes about where a command needs one and there is none.
@@ -33,18 +39,27 @@ def require_datastore(folder: Path, model: Path) -> None:
         raise DatastoreError(f"{folder}: no such datastore; learn something first: edge-sdk ingest")
 
 
-_UNITS = {"": 1, "B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
-
-
 def parse_bytes(text: str) -> int:
-    """A number of bytes as people write it: 4096, 64KB, 1.5 MB, 2GB (1 KB = 1024 bytes).
+    """A number of bytes as people write it: 4096, 64KB, 1.5 MB, 2GiB (1 KB = 1 KiB = 1024 bytes).
 
     Raises:
         typer.BadParameter: anything else.
     """
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMG]?B?)\s*", text, re.IGNORECASE)
-    unit = match[2].upper() if match else "?"
-    unit = f"{unit}B" if unit in ("K", "M", "G") else unit
-    if match is None or unit not in _UNITS:
-        raise typer.BadParameter(f'"{text}" is no number of bytes; write 4096, 64KB, 16MB or 2GB')
-    return int(float(match[1]) * _UNITS[unit])
+    return int(_parse(text, _BYTES, "number of bytes; write 4096, 64KB, 16MB or 2GB"))
+
+
+def parse_milliseconds(text: str) -> float:
+    """Milliseconds of "30ms", "0.03 s" or "30".
+
+    Raises:
+        typer.BadParameter: anything else.
+    """
+    return _parse(text, _MILLISECONDS, "time; write 30ms, 0.03s or a number of milliseconds")
+
+
+def _parse(text: str, units: dict[str, float], expected: str) -> float:
+    match = _QUANTITY.fullmatch(text)
+    unit = match[2].lower() if match else None
+    if match is None or unit not in units:
+        raise typer.BadParameter(f'"{text}" is no {expected}')
+    return float(match[1]) * units[unit]

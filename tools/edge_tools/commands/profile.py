@@ -8,9 +8,9 @@ import typer
 
 from edge_sdk import Datastore, ModelFile, ModelMetadata
 from edge_tools import formulas
-from edge_tools.budgets import Budget, parse_bytes, parse_milliseconds
+from edge_tools.budgets import Budget
 from edge_tools.measurement import Measurement, measure
-from edge_tools.options import JsonOption
+from edge_tools.options import JsonOption, parse_bytes, parse_milliseconds
 from edge_tools.output import print_json, print_table, say, size, spoken, spoken_fact
 from edge_tools.storage import disk_by_part, table_bytes
 
