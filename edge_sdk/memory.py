@@ -5,14 +5,22 @@ Entries answer through an index (`Experts`), a compressed datastore through its 
 this file nobody asks.
 """
 
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import numpy as np
 
 from edge_sdk.compressed import CompressedMemory, tune_memory
 from edge_sdk.datastore import Datastore
+from edge_sdk.errors import DatastoreError
 from edge_sdk.experts import Experts, LocalAnswer
 from edge_sdk.interpolation import Interpolation, kernel_weights
 from edge_sdk.neighbors import Index, Neighbors
 from edge_sdk.prediction import Voter
+from edge_sdk.record import KEY as RECORD
+
+logger = logging.getLogger(__name__)
 
 _MOST_VOTERS = 10  # named of a compressed datastore, where all vote
 
@@ -76,9 +84,22 @@ class Memory:
         """Choose the settings anew and save them, see `tune_memory`."""
         return tune_memory(self._datastore, self._index, experts=experts)
 
-    def drop_derived(self) -> None:
-        """Hold on to nothing that was calculated from entries which may be gone (after `forget`)."""
+    def forget(self, *, sequences: Sequence[int] | None, label: str | None, before: int | None, tune: bool) -> int:
+        """Remove entries and all that was derived from them, see `Datastore.forget`; returns how many.
+
+        The saved settings go with the entries that they were chosen on. Where there were any they are chosen again on
+        what is left (`tune_again`), so that an answer after it is that of a store which never held what is gone.
+        """
         self._experts.drop_head()
+        self._datastore.refresh()
+        saved = self._datastore.interpolation
+        n_forgotten = self._datastore.forget(sequences=sequences, label=label, before=before)
+        if tune and saved is not None and self._datastore.interpolation is None:
+            try:
+                tune_again(self._datastore, self._index, saved=saved)
+            except DatastoreError as error:  # what was asked for is done and cannot be undone
+                logger.warning("forgotten, but λ_m could not be chosen again: %s", error)
+        return n_forgotten
 
     def _nearest(self, neighbors: Neighbors, settings: Interpolation) -> tuple[Voter, ...]:
         weights = kernel_weights(neighbors.distances, kernel=settings.kernel, bandwidth=settings.bandwidth)[0]
@@ -104,3 +125,24 @@ class Memory:
             age = newest - sequence if sequence else -1
             voters.append(Voter(sequence, classes[memory.label_of(number)], float(distance), age, float(share)))
         return tuple(voters)
+
+
+def tune_again(datastore: Datastore, index: Index, *, saved: Mapping[str, Any]) -> Interpolation:
+    """Choose the settings anew after `Datastore.forget` has dropped them, see `tune_memory`.
+
+    The choice of experts is the user's and stays; so does the record of `online=True`, which holds counts of right
+    answers and no trace of an entry.
+
+    Args:
+        datastore: entries were forgotten.
+        index: search over it.
+        saved: `Datastore.interpolation` before.
+
+    Raises:
+        DatastoreError: read-only, or locked by another process. There are no saved settings then.
+    """
+    chosen = tune_memory(datastore, index, experts=saved.get("experts"))
+    now = datastore.interpolation
+    if RECORD in saved and now is not None:
+        datastore.save_interpolation({**now, RECORD: saved[RECORD]})
+    return chosen

@@ -293,9 +293,21 @@ class Predictor:
         return _as_prediction(distributions, answer, voters, 0.0 if answer is None else settings.interpolation_weight)
 
     def forget(
-        self, *, sequences: Sequence[int] | None = None, label: str | None = None, before: int | None = None
+        self,
+        *,
+        sequences: Sequence[int] | None = None,
+        label: str | None = None,
+        before: int | None = None,
+        tune: bool = True,
     ) -> int:
         """Remove entries by sequence, by label, or older than a sequence; their bytes are overwritten.
+
+        Args:
+            sequences: of the entries.
+            label: of the entries.
+            before: entries with a smaller sequence.
+            tune: where λ_m was tuned, choose it anew on what is left. False, for the first of several calls, leaves
+                the untuned settings until the next `tune`.
 
         Returns:
             How many entries were removed.
@@ -304,8 +316,7 @@ class Predictor:
             DatastoreError: read-only, or locked by another process. Nothing was removed.
         """
         with self._lock:
-            self._memory.drop_derived()
-            return self._datastore.forget(sequences=sequences, label=label, before=before)
+            return self._memory.forget(sequences=sequences, label=label, before=before, tune=tune)
 
     def tune(self) -> Interpolation:
         """Choose λ_m, kernel, bandwidth and k by leave-one-out over the store, and save them in the datastore.
@@ -428,7 +439,6 @@ class Predictor:
         self._record.save_when_due(self._datastore, self._memory.interpolation)
         if drifted and self._forget_on_drift:
             self.forget(before=self._record.drift.changed_at)
-            self.tune()
         return drifted
 
     def _new_rows(self, sources: np.ndarray, labels: list[str]) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -158,6 +159,47 @@ def test_forgotten_label_has_no_vote(predictor: Predictor) -> None:
     predictor.learn([[0.0, 0.0], [0.0, 1.0]], ["left", "up"])
     assert predictor.forget(label="up") == 1
     assert [voter.label for voter in predictor.explain([0.0, 1.0]).voters] == ["left"]
+
+
+def test_after_forgetting_the_settings_are_those_of_a_store_that_never_held_it(model: Path, tmp_path: Path) -> None:
+    x = np.random.default_rng(0).standard_normal((90, 2))
+    y = np.where(x[:, 1] > 0, "left", "up")  # the opposite of what the model says
+    y[60:] = np.random.default_rng(1).choice(["left", "up"], 30)  # and labels that mean nothing
+    with Predictor.open(model, datastore=tmp_path / "never.store") as never:
+        never.learn(x[:60], y[:60])
+        expected = never.tune()
+    with Predictor.open(model, datastore=tmp_path / "me.store") as predictor:
+        predictor.learn(x[60:], y[60:])
+        predictor.learn(x[:60], y[:60])
+        before = predictor.tune()
+        assert predictor.forget(before=31) == 30
+        after = predictor.interpolation
+    assert replace(after, newest_sequence=expected.newest_sequence) == expected
+    assert abs(after.interpolation_weight - before.interpolation_weight) > 0.02
+    with Predictor.open(model, datastore=tmp_path / "me.store", read_only=True) as predictor:
+        assert predictor.interpolation == after
+
+
+def test_forgetting_leaves_untuned_what_was_never_tuned_and_what_the_caller_tunes(model: Path, tmp_path: Path) -> None:
+    x = np.random.default_rng(0).standard_normal((60, 2))
+    y = np.where(x[:, 1] > 0, "left", "up")
+    with Predictor.open(model, datastore=tmp_path / "me.store") as predictor:
+        predictor.learn(x, y, tune=False)
+        predictor.forget(sequences=[1])
+        assert predictor.interpolation == Interpolation.untuned(59)
+        predictor.tune()
+        predictor.forget(sequences=[2], tune=False)
+        assert predictor.interpolation == Interpolation.untuned(58)
+
+
+def test_forgetting_keeps_the_choice_of_experts_and_the_record(model: Path, tmp_path: Path) -> None:
+    with Predictor.open(model, datastore=tmp_path / "me.store", online=True, experts="knn+head") as predictor:
+        learn_opposites(predictor, 64)
+        predictor.forget(sequences=[5])
+    with Predictor.open(model, datastore=tmp_path / "me.store", online=True) as predictor:
+        assert predictor.interpolation.experts == "knn+head"
+        assert predictor.record is not None
+        assert predictor.record.weight.seen == 64
 
 
 def test_read_only_needs_an_existing_datastore_and_refuses_to_learn(model: Path, tmp_path: Path) -> None:

@@ -7,12 +7,11 @@ import numpy as np
 import typer
 
 from edge_sdk import ConfigError, DatastoreError, EdgeSDKError, Interpolation
-from edge_sdk.compressed import tune_memory
 from edge_sdk.datastore import Datastore
 from edge_sdk.datastore.storage import PROTOTYPES
+from edge_sdk.memory import tune_again
 from edge_sdk.neighbors import open_index
 from edge_sdk.protonn import Prototypes
-from edge_sdk.record import KEY as RECORD
 from edge_tools.options import DatastoreArgument, JsonOption
 from edge_tools.output import print_json, print_table, say, spoken
 
@@ -139,19 +138,11 @@ def _mass(memory: Prototypes | None) -> float:
 
 
 def _tuned_again(store: Datastore, forgotten: _Forgotten) -> Interpolation | None:
-    """The settings chosen on what is left; None where nothing was forgotten, or nothing is left to tune on.
-
-    The choice of experts is the user's and stays; so does the record of `online=True`, which holds counts of right
-    answers and no trace of an entry.
-    """
+    """The settings chosen on what is left; None where nothing was forgotten, or nothing is left to tune on."""
     if not forgotten.is_any or not (forgotten.left or forgotten.prototypes_left):
         return None
     try:
-        chosen = tune_memory(store, open_index(None, store), experts=forgotten.interpolation.get("experts"))
-        kept = {name: forgotten.interpolation[name] for name in (RECORD,) if name in forgotten.interpolation}
-        if kept and store.interpolation is not None:
-            store.save_interpolation({**store.interpolation, **kept})
+        return tune_again(store, open_index(None, store), saved=forgotten.interpolation)
     except EdgeSDKError as error:
         say(f"warning: forgotten, but λ_m could not be chosen again: {error}")
         return None
-    return chosen
