@@ -7,6 +7,7 @@ build takes can only be read where nothing else was built.
 import importlib
 import shutil
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
@@ -21,29 +22,30 @@ Answer = np.ndarray
 """int64 (n_queries, k): row numbers of the keys, nearest first."""
 
 
-class Peer:
+class Peer(ABC):
     """One way to search."""
 
     efforts: ClassVar[tuple[int, ...]] = (0,)
     """Settings of the search, cheapest first; more than one where recall is a matter of effort."""
 
-    is_exact: ClassVar[bool] = True
     module: ClassVar[str | None] = None
     """What must be installed."""
 
+    @abstractmethod
     def __init__(self, keys: np.ndarray, threads: int) -> None:
         """Build over float32 (n, dim)."""
 
+    @abstractmethod
     def search(self, queries: np.ndarray, k: int, effort: int) -> Answer:
         """The k nearest of each query."""
-        raise NotImplementedError
 
     def ram_bytes(self) -> int | None:
         """Bytes of private memory, None: read it from the process."""
         return None
 
     def close(self) -> None:
-        """Give everything back."""
+        """Give back what the end of the process would leave; for most peers that is nothing."""
+        return
 
 
 class Brute(Peer):
@@ -118,7 +120,6 @@ class OursAnnoy(Ours):
     """Sealed segments."""
 
     kind = "annoy"
-    is_exact = False
     module = "annoy"
 
     def __init__(self, keys: np.ndarray, threads: int) -> None:
@@ -130,7 +131,6 @@ class Annoy(Peer):
     """The library itself, 50 trees."""
 
     efforts = (50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000)
-    is_exact = False
     module = "annoy"
 
     def __init__(self, keys: np.ndarray, threads: int) -> None:
@@ -151,11 +151,15 @@ class Annoy(Peer):
         return found
 
 
-class Hnswlib(Peer):
-    """M 16, ef_construction 128."""
+class Graph(Peer):
+    """A graph of near neighbours; the effort is the length of its list of candidates."""
 
     efforts = (10, 16, 32, 64, 128, 256, 512)
-    is_exact = False
+
+
+class Hnswlib(Graph):
+    """M 16, ef_construction 128."""
+
     module = "hnswlib"
 
     def __init__(self, keys: np.ndarray, threads: int) -> None:
@@ -171,11 +175,9 @@ class Hnswlib(Peer):
         return found
 
 
-class Usearch(Peer):
+class Usearch(Graph):
     """float32 graph, connectivity 16, expansion_add 128."""
 
-    efforts = (10, 16, 32, 64, 128, 256, 512)
-    is_exact = False
     module = "usearch"
 
     def __init__(self, keys: np.ndarray, threads: int) -> None:
@@ -208,11 +210,9 @@ class FaissFlat(Peer):
         return found
 
 
-class FaissHnsw(Peer):
+class FaissHnsw(Graph):
     """Graph over 8-bit keys."""
 
-    efforts = (10, 16, 32, 64, 128, 256, 512)
-    is_exact = False
     module = "faiss"
 
     def __init__(self, keys: np.ndarray, threads: int) -> None:

@@ -11,6 +11,7 @@ import shutil
 import sys
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -57,19 +58,20 @@ class WindowResult:
     """Query time as a multiple of the exact index's over the same store."""
 
 
-class Scheme:
+class Scheme(ABC):
     """A window of the newest n entries; entry i of the stream is known as i."""
 
+    @abstractmethod
     def update(self, number: int, key: np.ndarray) -> None:
         """Entry `number` comes, entry `number` - n goes."""
-        raise NotImplementedError
 
+    @abstractmethod
     def query(self, query: np.ndarray) -> np.ndarray:
         """Numbers of the K nearest."""
-        raise NotImplementedError
 
     def close(self) -> None:
-        """Give everything back."""
+        """Give back what the end of the process would leave; for most schemes that is nothing."""
+        return
 
 
 class Ring(Scheme):
