@@ -1,71 +1,12 @@
 """Architectures that the export tests run over, written from their papers and small enough to read.
 
-MobileNetV2 and ResNet-18 are built and named as torchvision's are (features / classifier, layer1 / fc), so that what
-holds here holds for its checkpoints; random weights say as much about an exporter as trained ones.
+ResNet-18 is built and named as torchvision's is (layer1 / fc), and so is the benchmarks' MobileNetV2 (features /
+classifier), so that what holds for them holds for its checkpoints; random weights say as much about an exporter as
+trained ones.
 """
 
 import torch
 from torch import Tensor, nn
-
-
-class MobileNetV2(nn.Module):
-    """Sandler et al., "MobileNetV2: Inverted Residuals and Linear Bottlenecks", CVPR 2018, table 2."""
-
-    SETTINGS = (
-        (1, 16, 1, 1),
-        (6, 24, 2, 2),
-        (6, 32, 3, 2),
-        (6, 64, 4, 2),
-        (6, 96, 3, 1),
-        (6, 160, 3, 2),
-        (6, 320, 1, 1),
-    )
-    """(expansion, channels, repeats, first stride)."""
-
-    def __init__(self, classes: int = 1000) -> None:
-        super().__init__()
-        channels = 32
-        layers: list[nn.Module] = [_conv_bn_relu6(3, channels, 3, stride=2)]
-        for expansion, width, repeats, stride in self.SETTINGS:
-            for number in range(repeats):
-                layers.append(InvertedResidual(channels, width, stride if number == 0 else 1, expansion))
-                channels = width
-        layers.append(_conv_bn_relu6(channels, 1280, 1))
-        self.features = nn.Sequential(*layers)
-        self.classifier = nn.Sequential(nn.Dropout(0.2), nn.Linear(1280, classes))
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.features(x)  # (n, 1280, h, w)
-        logits: Tensor = self.classifier(nn.functional.adaptive_avg_pool2d(x, (1, 1)).flatten(1))
-        return logits
-
-
-class InvertedResidual(nn.Module):
-    """Expand, filter by channel, project; the input is added where shapes allow."""
-
-    def __init__(self, channels: int, width: int, stride: int, expansion: int) -> None:
-        super().__init__()
-        self.residual = stride == 1 and channels == width
-        hidden = channels * expansion
-        layers: list[nn.Module] = [_conv_bn_relu6(channels, hidden, 1)] if expansion != 1 else []
-        layers += [
-            _conv_bn_relu6(hidden, hidden, 3, stride=stride, groups=hidden),
-            nn.Conv2d(hidden, width, 1, bias=False),
-            nn.BatchNorm2d(width),
-        ]
-        self.conv = nn.Sequential(*layers)
-
-    def forward(self, x: Tensor) -> Tensor:
-        result: Tensor = self.conv(x)
-        return x + result if self.residual else result
-
-
-def _conv_bn_relu6(channels: int, width: int, kernel: int, *, stride: int = 1, groups: int = 1) -> nn.Sequential:
-    return nn.Sequential(
-        nn.Conv2d(channels, width, kernel, stride, (kernel - 1) // 2, groups=groups, bias=False),
-        nn.BatchNorm2d(width),
-        nn.ReLU6(),
-    )
 
 
 class ResNet18(nn.Module):

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from edge_export import ExportReport, export_model
 from edge_export.quiet import quiet
 from edge_sdk.errors import ExportError
+from edge_tools.benchmarks.mobilenet import MobileNetV2
 from tests.workstation import export_nets as nets
 
 
@@ -39,7 +40,7 @@ def _architectures() -> list[Architecture]:
     here = nets.__name__
     return [
         Architecture("watch CNN", "examples.watch.net:ActivityNet", (6, 100), "float32", ActivityNet),
-        Architecture("MobileNetV2", f"{here}:MobileNetV2", (3, 96, 96), "float32", nets.MobileNetV2),
+        Architecture("MobileNetV2", f"{MobileNetV2.__module__}:MobileNetV2", (3, 96, 96), "float32", MobileNetV2),
         Architecture("ResNet-18", f"{here}:ResNet18", (3, 64, 64), "float32", nets.ResNet18),
         Architecture("2-layer LSTM", f"{here}:NextCharacter", (80,), "int64", nets.NextCharacter),
         Architecture("transformer", f"{here}:TextTransformer", (24,), "int64", nets.TextTransformer),

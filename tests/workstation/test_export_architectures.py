@@ -10,6 +10,7 @@ from torch import nn
 pytest.importorskip("onnxscript")
 
 from edge_export import export_model
+from edge_tools.benchmarks.mobilenet import MobileNetV2
 from tests.workstation import export_nets as nets
 from tests.workstation.export_help import answers, export_module
 
@@ -17,7 +18,7 @@ from tests.workstation.export_help import answers, export_module
 @pytest.mark.parametrize(
     ("net", "shape", "embedding", "dim"),
     [
-        (nets.MobileNetV2(10), (3, 32, 32), "input of classifier.1 (Linear 1280 -> 10)", 1280),
+        (MobileNetV2(10), (3, 32, 32), "input of classifier.1 (Linear 1280 -> 10)", 1280),
         (nets.ResNet18(10), (3, 32, 32), "input of fc (Linear 512 -> 10)", 512),
     ],
     ids=["mobilenet_v2", "resnet18"],
@@ -76,12 +77,12 @@ def test_torchvision_models_are_exported(tmp_path: Path, name: str) -> None:
 
 
 def test_own_mobilenet_has_torchvision_s_names() -> None:
-    names = set(nets.MobileNetV2().state_dict())
+    names = set(MobileNetV2().state_dict())
     assert {
         "features.0.0.weight",
         "features.18.1.running_var",
         "features.1.conv.0.0.weight",
         "classifier.1.bias",
     } <= names
-    assert sum(parameter.numel() for parameter in nets.MobileNetV2().parameters()) == 3_504_872  # as published
+    assert sum(parameter.numel() for parameter in MobileNetV2().parameters()) == 3_504_872  # as published
     assert sum(parameter.numel() for parameter in nets.ResNet18().parameters()) == 11_689_512

@@ -25,9 +25,13 @@ _SETTINGS = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96,
 
 
 class MobileNetV2(nn.Module):
-    """2.2 million weights, 300 million multiply-accumulates a picture, an embedding of 1280 numbers."""
+    """The network, its parts named as torchvision names them.
 
-    def __init__(self) -> None:
+    2.2 million weights without the classifier, 300 million multiply-accumulates a picture of 224 x 224, an embedding
+    of 1280 numbers.
+    """
+
+    def __init__(self, n_classes: int = 1000) -> None:
         super().__init__()
         channels = 32
         layers: list[nn.Module] = [_convolution(3, channels, 3, stride=2)]
@@ -37,12 +41,12 @@ class MobileNetV2(nn.Module):
                 channels = width
         layers.append(_convolution(channels, 1280, 1))
         self.features = nn.Sequential(*layers)
-        self.classifier = nn.Linear(1280, N_KINDS)
+        self.classifier = nn.Sequential(nn.Dropout(0.2), nn.Linear(1280, n_classes))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Pictures (n, 3, 224, 224) to logits (n, classes)."""
-        pooled = self.features(x).mean((2, 3))  # (n, 1280)
-        logits: Tensor = self.classifier(pooled)
+        """Pictures (n, 3, height, width) to logits (n, n_classes)."""
+        x = self.features(x)  # (n, 1280, height / 32, width / 32)
+        logits: Tensor = self.classifier(nn.functional.adaptive_avg_pool2d(x, (1, 1)).flatten(1))
         return logits
 
 
@@ -59,28 +63,35 @@ class _Bottleneck(nn.Module):
             nn.Conv2d(hidden, width, 1, bias=False),
             nn.BatchNorm2d(width),
         ]
-        self.layers = nn.Sequential(*layers)
+        self.conv = nn.Sequential(*layers)
 
     def forward(self, x: Tensor) -> Tensor:
-        result: Tensor = self.layers(x)
+        result: Tensor = self.conv(x)
         return x + result if self.is_residual else result
 
 
 def _convolution(channels: int, width: int, kernel: int, *, stride: int = 1, groups: int = 1) -> nn.Sequential:
     return nn.Sequential(
         nn.Conv2d(channels, width, kernel, stride, kernel // 2, groups=groups, bias=False),
-        nn.BatchNorm2d(width, momentum=None),
+        nn.BatchNorm2d(width),
         nn.ReLU6(),
     )
 
 
-def build() -> MobileNetV2:
-    """The network, always the same."""
+def of_pictures() -> MobileNetV2:
+    """The network for the kinds of `pictures`, its weights unset."""
+    return MobileNetV2(N_KINDS)
+
+
+def fitted() -> MobileNetV2:
+    """The network for the kinds of `pictures`, its weights always the same and its batch norms fitted."""
     torch.manual_seed(0)
-    network = MobileNetV2()
+    network = of_pictures()
     for module in network.modules():
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight, mode="fan_out")
+        if isinstance(module, nn.BatchNorm2d):
+            module.momentum = None  # the plain average over the batches below
     pictures = torch.from_numpy(make_pictures(64, seed=1)[0])
     with torch.no_grad():
         network.train()
@@ -94,13 +105,13 @@ def export(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as temporary:
         weights, calibration = Path(temporary) / "weights.pt", Path(temporary) / "calibration.npz"
-        torch.save(build().state_dict(), weights)
+        torch.save(fitted().state_dict(), weights)
         np.savez(calibration, x=make_pictures(64, seed=2)[0])
         for name, int8 in (("mobilenetv2.onnx", False), ("mobilenetv2-int8.onnx", True)):
             export_model(
                 weights,
                 folder / name,
-                model="edge_tools.benchmarks.mobilenet:MobileNetV2",
+                model="edge_tools.benchmarks.mobilenet:of_pictures",
                 input_shape=(3, SIDE, SIDE),
                 classes=LABELS,
                 calibration=calibration if int8 else None,
