@@ -13,6 +13,7 @@ from edge_sdk.datastore import Datastore
 from edge_sdk.datastore.storage import INDEX
 from edge_sdk.digests import blake2b
 from edge_sdk.encoder import Encoder
+from edge_sdk.owner_only import owner_only
 from edge_sdk.runtime import onnxruntime
 from edge_sdk.selfcheck import SelfCheck, self_check
 
@@ -64,8 +65,7 @@ def _write(note: os.PathLike[str], identity: str) -> None:
     beside = f"{os.fspath(note)}.{os.getpid()}.tmp"
     try:
         os.makedirs(os.path.dirname(beside), mode=0o700, exist_ok=True)
-        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with open(descriptor, "w", encoding="ascii") as file:
+        with open(beside, "w", encoding="ascii", opener=owner_only) as file:
             file.write(identity)
         os.replace(beside, note)
     except OSError as error:

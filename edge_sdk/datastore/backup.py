@@ -25,6 +25,7 @@ from edge_sdk.datastore.storage import ENTRIES, MANIFEST, PROTOTYPES, Storage, s
 from edge_sdk.datastore.store import Datastore
 from edge_sdk.errors import DatastoreError
 from edge_sdk.model import ModelMetadata
+from edge_sdk.owner_only import owner_only
 from edge_sdk.prototypes_file import LARGEST_FILE
 
 BACKUP_FORMAT = "edge-sdk backup"
@@ -40,7 +41,7 @@ def write_backup(store: Datastore, path: str | os.PathLike[str]) -> int:
 
     Args:
         store: may be read-only.
-        path: an existing file is replaced when the new one is complete.
+        path: an existing file is replaced when the new one is complete. Its owner alone may read it.
 
     Returns:
         Bytes of the file.
@@ -54,10 +55,11 @@ def write_backup(store: Datastore, path: str | os.PathLike[str]) -> int:
         with store.still():
             # With the highest sequence in the manifest, a restored store goes on counting whatever its slots show.
             manifest = replace(store.manifest, highest_sequence=store.highest_sequence)
-            with zipfile.ZipFile(beside, "x", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-                _write_members(archive, store, manifest)
-        with beside.open("rb") as file:
-            os.fsync(file.fileno())
+            with open(beside, "xb", opener=owner_only) as file:
+                with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+                    _write_members(archive, store, manifest)
+                file.flush()
+                os.fsync(file.fileno())
         os.replace(beside, path)
         sync_folder(path.parent)
         return path.stat().st_size

@@ -24,6 +24,7 @@ from edge_sdk.datastore.store import Datastore
 from edge_sdk.errors import DatastoreError, InputError
 from edge_sdk.labels import unknown_label_message
 from edge_sdk.model import ModelMetadata
+from edge_sdk.owner_only import owner_only
 
 _AT_ONCE = 64
 _AT_FDCWD = -100
@@ -146,9 +147,10 @@ def _link(path: Path, other: Path) -> None:
     try:
         os.link(path, other)
     except OSError:
-        shutil.copyfile(path, other)
-        with other.open("rb") as file:
-            os.fsync(file.fileno())
+        with path.open("rb") as source, open(other, "xb", opener=owner_only) as copy:
+            shutil.copyfileobj(source, copy)
+            copy.flush()
+            os.fsync(copy.fileno())
 
 
 def exchange_folders(one: Path, other: Path) -> None:

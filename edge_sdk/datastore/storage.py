@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 from edge_sdk.errors import DatastoreError
+from edge_sdk.owner_only import owner_only
 
 ENTRIES = "entries.npy"
 MANIFEST = "manifest.json"
@@ -175,8 +176,7 @@ class Storage:
         """Make an empty file, or open the one that is there."""
         self.reopen(name)
         try:
-            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-            self._files[name] = os.open(self.folder / name, flags, 0o600)
+            self._files[name] = owner_only(os.fspath(self.folder / name), os.O_RDWR | os.O_CREAT)
         except OSError as error:
             raise self._error("create", name, error) from error
 

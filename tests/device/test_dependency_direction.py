@@ -18,7 +18,7 @@ ALLOWED = {
     },
     "tests/device": {
         *("edge_sdk", "edge_tools", "examples", "tests"),
-        *("PIL", "hypothesis", "numpy", "onnxruntime", "pyarrow", "pytest"),
+        *("PIL", "hypothesis", "numpy", "onnxruntime", "pyarrow", "pytest", "typer"),
     },
 }
 """What the files of a folder may import, beside the standard library and their own package."""
