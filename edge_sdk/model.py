@@ -12,7 +12,7 @@ import os
 import zlib
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from edge_sdk.errors import ModelFileError
 
@@ -160,8 +160,7 @@ class ModelFile:
         return cls(path=path, metadata=metadata, ir_version=layout.ir_version)
 
 
-@dataclass(frozen=True)
-class _Layout:
+class _Layout(NamedTuple):
     """Where the parts of an ONNX file lie."""
 
     ir_version: int

@@ -5,7 +5,7 @@ A model file carries the answers to a few reference inputs. The inputs themselve
 kernel, above all for int8, is then found when the file is first loaded and not after months of strange neighbours.
 """
 
-import base64
+import binascii
 from collections.abc import Callable
 from math import prod
 from typing import Any, NamedTuple
@@ -123,8 +123,8 @@ def _difference(found: np.ndarray, expected: np.ndarray) -> float:
 
 
 def _packed(values: np.ndarray) -> str:
-    return base64.b64encode(np.ascontiguousarray(values, "<f4").tobytes()).decode("ascii")
+    return binascii.b2a_base64(np.ascontiguousarray(values, "<f4").tobytes(), newline=False).decode("ascii")
 
 
 def _unpacked(text: str, shape: tuple[int, ...]) -> np.ndarray:
-    return np.frombuffer(base64.b64decode(text, validate=True), "<f4").reshape(shape)
+    return np.frombuffer(binascii.a2b_base64(text, strict_mode=True), "<f4").reshape(shape)

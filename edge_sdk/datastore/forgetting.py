@@ -6,7 +6,7 @@ ages; a condition that would divide them is refused before anything is changed.
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,8 +20,7 @@ from edge_sdk.protonn import Prototypes
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Condition:
+class Condition(NamedTuple):
     """What an entry must be to be forgotten; None: anything."""
 
     sequences: tuple[int, ...] | None
