@@ -144,6 +144,7 @@ class Datastore(DatastoreWriter):
             if self._is_closed:
                 return
             try:
+                self._end_sync()
                 if not self._is_synced and not self._view.is_lost:
                     self.sync()
                 self._save_emptied()

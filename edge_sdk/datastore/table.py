@@ -207,7 +207,13 @@ class SlotTable:
         if len(wanted) <= 4:  # a scan each (4 µs at 10 000 slots) before a sort (0.6 ms)
             matches = [np.flatnonzero(self.sources == source) if source else np.zeros(0, np.int64) for source in wanted]
             return np.array([slots[0] if len(slots) else -1 for slots in matches], np.int64)
-        order = np.argsort(self.sources, kind="stable")
-        at = np.searchsorted(self.sources, wanted, sorter=order).clip(max=self.capacity - 1)
-        slots = order[at]
+        # Only sources that share their lowest 16 bits with a wanted one are sorted: 0.1 instead of 1.5 to 3 ms for 1024
+        # among 50 000.
+        is_wanted = np.zeros(1 << 16, np.bool_)
+        is_wanted[wanted.astype(np.uint16)] = True
+        near = np.flatnonzero(is_wanted[self.sources.astype(np.uint16)])
+        if not len(near):
+            return np.full(len(wanted), -1, np.int64)
+        order = near[np.argsort(self.sources[near], kind="stable")]
+        slots = order[np.searchsorted(self.sources[order], wanted).clip(max=len(order) - 1)]
         return np.where((self.sources[slots] == wanted) & (wanted != 0), slots, -1)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from edge_sdk.datastore.background import BackgroundSync
 from edge_sdk.datastore.emptied import EMPTIED, EVICTED, causes_of
 from edge_sdk.datastore.kept_inputs import InputsSpec, KeptInputs
 from edge_sdk.datastore.manifest import KEPT_INPUTS, Manifest
@@ -34,6 +35,7 @@ class DatastoreWriter(DatastoreReader):
         super().__init__(view, lock_wait=lock_wait)
         self._is_writable = view.storage.writable
         self._is_synced = True
+        self._begun_sync: BackgroundSync | None = None
         self._kept_inputs: KeptInputs | None = None
         self._emptied: dict[str, str] = {}
 
@@ -44,6 +46,30 @@ class DatastoreWriter(DatastoreReader):
             DatastoreError: read-only, the medium refuses, or the store was deleted while it was open.
         """
         self._check_writable()
+        self._sync_files()
+
+    def start_sync(self) -> None:
+        """Begin a `sync` that goes on while the caller reads and encodes what comes next.
+
+        The next change of this store waits for its end before it writes anything, so no more entries are at risk than
+        with a `sync` in this place. `sync`, and every change, raises what it raised.
+
+        Raises:
+            DatastoreError: read-only, or the sync before has failed.
+        """
+        self._check_writable()
+        self._begun_sync = BackgroundSync(self._sync_files)
+
+    def _end_sync(self) -> None:
+        """Wait for what `start_sync` began; raises what it raised, once."""
+        begun = self._begun_sync
+        if begun is not None:
+            try:
+                begun.wait()
+            finally:
+                self._begun_sync = None
+
+    def _sync_files(self) -> None:
         self._is_synced = True
         try:
             if self._kept_inputs is not None:
@@ -76,7 +102,10 @@ class DatastoreWriter(DatastoreReader):
     # The write path
 
     def _check_writable(self) -> None:
+        """Whether a change may begin; the first step of each."""
         self._check_open()
+        if self._begun_sync is not None:
+            self._end_sync()
         if not self._is_writable:
             reason = "it was opened read-only" if os.access(self.folder, os.W_OK) else "its folder is not writable"
             raise DatastoreError(f"{self.folder}: nothing can be learnt or forgotten here, {reason}; predictions go on")

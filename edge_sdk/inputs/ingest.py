@@ -125,20 +125,20 @@ def ingest(
     try:
         for batch in batches:
             refused = batch.refused
-            if predictor is not None and done.added + len(batch) - synced > sync_every:
-                predictor.datastore.sync()
+            if predictor is not None and synced < done.added and done.added + len(batch) - synced > sync_every:
+                predictor.datastore.start_sync()
                 synced = done.added
             if len(batch):
                 predictor = predictor or open_predictor()
                 refused = refused + _learn(predictor, batch, done, allow_duplicates, min_distance)
             if predictor is not None and done.added - synced >= sync_every:
-                predictor.datastore.sync()
+                predictor.datastore.start_sync()
                 synced = done.added
             done.refused += len(refused)
             for each in refused:
                 on_refused(each)
     finally:
-        if predictor is not None and done.added > synced:
+        if predictor is not None and done.added:
             predictor.datastore.sync()
     return done
 
@@ -166,5 +166,6 @@ def _learn(
     done.added += len(learnt.sequences)
     done.duplicates += learnt.duplicates
     done.near += learnt.near
-    done.per_class.update((batch.labels or [])[row] for row in learnt.rows.tolist())
+    labels = batch.labels or []
+    done.per_class.update(labels if len(learnt.rows) == len(labels) else [labels[row] for row in learnt.rows.tolist()])
     return []

@@ -67,6 +67,19 @@ def test_an_added_entry_is_there_after_opening_again(create: Creator) -> None:
         assert again.find_sources([9, 7, 8, 0]).tolist() == [slots[2], slots[0], -1, -1]
 
 
+def test_many_sources_are_found_in_their_lowest_slots(create: Creator) -> None:
+    low = np.uint64(1 << 16)  # times this, all sources share their lowest 16 bits
+    held = np.array([5, 9, 5, 7, 0, 8], np.uint64)
+    for factor in (np.uint64(1), low):
+        embeddings, probabilities = entries(6)
+        with create() as store:
+            assert store.find_sources(held * factor).tolist() == [-1] * 6
+            store.add(embeddings, ["run"] * 6, probabilities, sources=held * factor)
+            wanted = np.array([8, 5, 0, 6, 9, 1, 7], np.uint64) * factor
+            assert store.find_sources(wanted).tolist() == [5, 0, -1, -1, 1, -1, 3]
+        shutil.rmtree(store.folder)
+
+
 def test_one_by_one_and_in_a_batch_give_the_same_file(tmp_path: Path) -> None:
     embeddings, probabilities = entries(11)
     labels = ["run", "sit", "walk"] * 3 + ["run", "sit"]
