@@ -1,7 +1,7 @@
 """What is the wrist doing? A global model that has never seen this person, and learns from corrections.
 
-    python -m examples.raspberry_pi.activity --replay examples/watch/users/1603/test.npz --teach
-    python -m examples.raspberry_pi.activity --buttons 17=walking,27=typing    # a board with an MPU-6050
+python -m examples.raspberry_pi.activity --replay examples/watch/users/1603/test.npz --teach
+python -m examples.raspberry_pi.activity --buttons 17=walking,27=typing    # a board with an MPU-6050
 """
 
 import argparse
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from edge_sdk import EdgeSDKError, Predictor
 from examples.raspberry_pi.motion import Window, replay, sense
-from examples.raspberry_pi.teaching import Buttons, Keys, Nobody, Teacher, parse_buttons
+from examples.raspberry_pi.teaching import Teacher, correct, teacher_of
 
 MODEL = Path(__file__).parent.parent / "watch" / "watch.onnx"
 
@@ -24,7 +24,7 @@ def main() -> None:
     try:
         with Predictor.open(options.model, options.datastore, policy="balanced") as predictor:
             windows = sense() if options.replay is None else replay(options.replay, speed=options.speed)
-            watch(predictor, windows, teacher(options, predictor), teach=options.teach)
+            watch(predictor, windows, teacher_of(predictor, buttons=options.buttons), teach=options.teach)
     except EdgeSDKError as error:
         sys.exit(f"activity: {error}")
     except KeyboardInterrupt:
@@ -59,23 +59,6 @@ def watch(predictor: Predictor, windows: Iterator[Window], corrections: Teacher,
             f"right: {sum(right) / len(right):.0%} with what was learnt ({len(predictor.datastore)} entries), "
             f"{sum(right_alone) / len(right):.0%} by the global model alone"
         )
-
-
-def correct(predictor: Predictor, shown: object, meant: str | None) -> None:
-    """Learn that what was shown last was something else."""
-    if shown is None or meant is None:
-        return
-    try:
-        predictor.learn(shown, meant)
-        print(f"       learnt: that was {meant}", flush=True)
-    except EdgeSDKError as error:
-        print(f"       not learnt: {error}", file=sys.stderr, flush=True)
-
-
-def teacher(options: argparse.Namespace, predictor: Predictor) -> Teacher:
-    if options.buttons:
-        return Buttons(parse_buttons(options.buttons))
-    return Keys(predictor.classes) if sys.stdin is not None and sys.stdin.isatty() else Nobody()
 
 
 def parse_options() -> argparse.Namespace:

@@ -13,9 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from edge_sdk import EdgeSDKError, Predictor
-from examples.raspberry_pi.activity import correct
 from examples.raspberry_pi.frames import Frame, from_camera, from_folder, from_stream
-from examples.raspberry_pi.teaching import Buttons, Keys, Nobody, Teacher, parse_buttons
+from examples.raspberry_pi.teaching import Teacher, correct, teacher_of
 
 MODEL = Path(__file__).parent / "looks.onnx"
 
@@ -30,7 +29,7 @@ def main() -> None:
         with Predictor.open(
             options.model, options.datastore, allow_new_classes=True, interpolation_weight=weight
         ) as predictor:
-            look(predictor, frames(options), teacher(options, predictor), teach=options.teach)
+            look(predictor, frames(options), teacher_of(predictor, buttons=options.buttons), teach=options.teach)
     except EdgeSDKError as error:
         sys.exit(f"camera: {error}")
     except KeyboardInterrupt:
@@ -77,13 +76,6 @@ def frames(options: argparse.Namespace) -> Iterator[Frame]:
     if options.stream is not None:
         return from_stream(sys.stdin.buffer if options.stream == "-" else open(options.stream, "rb"))
     return from_camera(seconds=options.seconds)
-
-
-def teacher(options: argparse.Namespace, predictor: Predictor) -> Teacher:
-    if options.buttons:
-        return Buttons(parse_buttons(options.buttons))
-    is_terminal = sys.stdin is not None and sys.stdin.isatty()
-    return Keys(predictor.classes) if is_terminal else Nobody()
 
 
 def parse_options() -> argparse.Namespace:

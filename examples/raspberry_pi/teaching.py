@@ -10,6 +10,8 @@ import sys
 from collections.abc import Mapping
 from typing import Protocol
 
+from edge_sdk import EdgeSDKError, Predictor
+
 
 class Teacher(Protocol):
     """Somebody who may correct the last answer."""
@@ -74,6 +76,24 @@ class Buttons:
     def close(self) -> None:
         for button in self._buttons:
             button.close()
+
+
+def teacher_of(predictor: Predictor, *, buttons: str | None) -> Teacher:
+    """Whoever can correct this application: the push buttons, as `parse_buttons` reads them, or who sits at it."""
+    if buttons:
+        return Buttons(parse_buttons(buttons))
+    return Keys(predictor.classes) if sys.stdin is not None and sys.stdin.isatty() else Nobody()
+
+
+def correct(predictor: Predictor, shown: object, meant: str | None) -> None:
+    """Learn that what was shown last was something else."""
+    if shown is None or meant is None:
+        return
+    try:
+        predictor.learn(shown, meant)
+        print(f"       learnt: that was {meant}", flush=True)
+    except EdgeSDKError as error:
+        print(f"       not learnt: {error}", file=sys.stderr, flush=True)
 
 
 def parse_buttons(text: str) -> dict[int, str]:

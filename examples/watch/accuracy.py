@@ -6,7 +6,6 @@ Everything a device does is done: a datastore a person on disk, learn, tune with
 
 import argparse
 import json
-import os
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -19,10 +18,10 @@ from edge_sdk import Predictor
 from edge_tools.metrics import bottom_decile, weighted_average
 from edge_tools.output import percent, print_table
 from edge_tools.progress import progress
+from examples.watch.archive import add_data_option, archive_path
 from examples.watch.split import split_user, unseen_users
 
 MODEL = Path(__file__).with_name("watch.onnx")
-ARCHIVE = Path("wisdm-watch", "wisdm-watch.npz")
 
 
 class Windows(NamedTuple):
@@ -49,14 +48,8 @@ class UserAccuracy:
 def main() -> None:
     """Evaluate every unseen person and print the table, then the JSON line."""
     parser = argparse.ArgumentParser(description="Accuracy on the 11 unseen people of the watch data.")
-    parser.add_argument(
-        "--data", type=Path, default=os.environ.get("EDGE_SDK_DATA"), help="folder that holds wisdm-watch/"
-    )
-    folder = parser.parse_args().data
-    if folder is None or not (Path(folder) / ARCHIVE).is_file():
-        where = folder or "EDGE_SDK_DATA (not set)"
-        sys.exit(f"no {ARCHIVE} in {where}: name the folder of data sets with --data or EDGE_SDK_DATA")
-    archive = np.load(Path(folder) / ARCHIVE)
+    add_data_option(parser)
+    archive = np.load(archive_path(parser, parser.parse_args().data), allow_pickle=False)
     x, names, subject, label = archive["x"], archive["label_names"], archive["subject"], archive["label"]
     users = [int(user) for user in unseen_users(subject)]
     results = []

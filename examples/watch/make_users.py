@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from examples.watch.archive import add_data_option, archive_path
 from examples.watch.split import split_user, unseen_users
 
 HERE = Path(__file__).parent
@@ -50,15 +51,10 @@ def write_arrays(path: Path, **arrays: np.ndarray) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Make the three users' files of the watch example.")
-    parser.add_argument("--data", type=Path, help="folder of the data sets (default: $EDGE_SDK_DATA)")
+    add_data_option(parser)
     parser.add_argument("--output", type=Path, default=HERE / "users")
     arguments = parser.parse_args()
-    folder = arguments.data or os.environ.get("EDGE_SDK_DATA")
-    if folder is None:
-        parser.error("no data: give --data FOLDER or set EDGE_SDK_DATA")
-    path = Path(folder) / "wisdm-watch" / "wisdm-watch.npz"
-    if not path.is_file():
-        parser.error(f"no such file: {path}")
+    path = archive_path(parser, arguments.data)
     with np.load(path, allow_pickle=False) as data:
         x, label, subject, names = data["x"], data["label"], data["subject"], data["label_names"]
     if not set(USERS) <= set(unseen_users(subject).tolist()):

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from examples.watch.archive import add_data_option, archive_path
 from examples.watch.episodes import Augmentation, Batch, Episodes, Recordings
 from examples.watch.net import ActivityNet
 from examples.watch.personal import Result, personalise
@@ -149,7 +150,7 @@ def write_model(net: ActivityNet, path: Path) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Train the global model of the watch example.")
-    parser.add_argument("--data", type=Path, help="folder of the data sets (default: $EDGE_SDK_DATA)")
+    add_data_option(parser)
     parser.add_argument("--output", type=Path, default=HERE / "model.pt")
     parser.add_argument("--validate", action="store_true", help="report held-out training people instead of writing")
     parser.add_argument(
@@ -167,12 +168,7 @@ def main() -> int:
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
 
-    folder = arguments.data or os.environ.get("EDGE_SDK_DATA")
-    if folder is None:
-        parser.error("no data: give --data FOLDER or set EDGE_SDK_DATA")
-    path = Path(folder) / "wisdm-watch" / "wisdm-watch.npz"
-    if not path.is_file():
-        parser.error(f"no such file: {path}")
+    path = archive_path(parser, arguments.data)
     torch.set_num_threads(arguments.threads)
     recordings = read_recordings(path)
     settings = replace(
