@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from edge_sdk.datastore.halves import widen
+from edge_sdk.datastore.halves import narrow, widen
 from edge_sdk.errors import InputError
 
 HEADER_BYTES = 4096
@@ -148,7 +148,7 @@ class SlotLayout:
         if self.dtype == "int8":
             block["embedding"], block["scale"] = quantise(embeddings)
         else:
-            block["embedding"] = embeddings
+            block["embedding"] = narrow(embeddings) if self.dtype == "float16" else embeddings
         if self.keeps_all_probabilities:
             block["probabilities"] = probabilities
         else:
