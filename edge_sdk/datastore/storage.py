@@ -18,8 +18,8 @@ from edge_sdk.owner_only import owner_only
 ENTRIES = "entries.npy"
 MANIFEST = "manifest.json"
 SPARE = "manifest.json.new"
-"""Where the next manifest is written. Stays allocated between two replacements, so that
-`forget` works on a full disk."""
+"""Where the next manifest is written. Stays allocated between two replacements, so that `forget` works on a full
+disk."""
 
 LOCK = "lock"
 INDEX = "index"

@@ -1,9 +1,8 @@
 """The blend λ_m·p_knn + (1-λ_m)·p_global, and how its settings are chosen.
 
 Formulas: "Personalized Federated Learning through Local Memorization" (Marfoq et al., ICML 2022), equations for p_knn
-    and the
-mixture. What is chosen is chosen leave-one-out: each entry is predicted from the others, never from itself (an entry
-that finds itself at distance 0 drives λ_m to 1 on anything, random labels included).
+and the mixture. What is chosen is chosen leave-one-out: each entry is predicted from the others, never from itself (an
+entry that finds itself at distance 0 drives λ_m to 1 on anything, random labels included).
 """
 
 from edge_sdk.interpolation.kernel import KERNELS, kernel_weights, knn_probabilities
