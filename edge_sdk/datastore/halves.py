@@ -1,8 +1,8 @@
 """widen and narrow: float16 bits to float32 values and back.
 
 NumPy widens float16 one value at a time (1.4 ns each); the same bits moved by whole-array integer operations take 0.2
-ns, which is the difference between 110 and 16 µs for the 60 rows of 1280 values that a typical query measures. Narrowing
-takes NumPy 5 ns where half of the values are 0, as behind a ReLU, and 1.5 ns here.
+ns, which is the difference between 110 and 16 µs for the 60 rows of 1280 values that a typical query measures.
+Narrowing takes NumPy 5 ns where half of the values are 0, as behind a ReLU, and 1.5 ns here.
 """
 
 import numpy as np

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from edge_sdk.datastore import HEADER_BYTES, Datastore, entries_bytes, slot_bytes
+from edge_sdk.datastore.halves import narrow
 from edge_sdk.datastore.storage import Storage
 from edge_sdk.errors import ConfigError, DatastoreError, InputError
 from edge_sdk.model import InputSpec, ModelMetadata
@@ -78,6 +79,17 @@ def test_many_sources_are_found_in_their_lowest_slots(create: Creator) -> None:
             wanted = np.array([8, 5, 0, 6, 9, 1, 7], np.uint64) * factor
             assert store.find_sources(wanted).tolist() == [5, 0, -1, -1, 1, -1, 3]
         shutil.rmtree(store.folder)
+
+
+def test_narrowing_rounds_as_numpy_does_up_to_the_largest_float16() -> None:
+    largest = int(np.float32(65504).view(np.uint32))
+    sizes = np.arange(0, largest + 1, 997, dtype=np.uint32)
+    halves = np.arange(0x7C00, dtype=np.uint16).view(np.float16).astype(np.float32)
+    ties = ((halves[1:] + halves[:-1]) / 2).view(np.uint32)
+    sizes = np.concatenate((sizes, halves.view(np.uint32), ties - 1, ties, ties + 1)).astype(np.uint32)
+    for sign in (np.uint32(0), np.uint32(1 << 31)):
+        values = (sizes | sign).view(np.float32)
+        assert np.array_equal(narrow(values).view(np.uint16), values.astype(np.float16).view(np.uint16))
 
 
 def test_one_by_one_and_in_a_batch_give_the_same_file(tmp_path: Path) -> None:
