@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from edge_sdk.datastore.background import BackgroundSync
+from edge_sdk.background import BackgroundCall
 from edge_sdk.datastore.emptied import EMPTIED, EVICTED, causes_of
 from edge_sdk.datastore.kept_inputs import InputsSpec, KeptInputs
 from edge_sdk.datastore.manifest import KEPT_INPUTS, Manifest
@@ -35,7 +35,7 @@ class DatastoreWriter(DatastoreReader):
         super().__init__(view, lock_wait=lock_wait)
         self._is_writable = view.storage.writable
         self._is_synced = True
-        self._begun_sync: BackgroundSync | None = None
+        self._begun_sync: BackgroundCall[None] | None = None
         self._kept_inputs: KeptInputs | None = None
         self._emptied: dict[str, str] = {}
 
@@ -58,14 +58,14 @@ class DatastoreWriter(DatastoreReader):
             DatastoreError: read-only, or the sync before has failed.
         """
         self._check_writable()
-        self._begun_sync = BackgroundSync(self._sync_files)
+        self._begun_sync = BackgroundCall(self._sync_files, name="datastore-sync")
 
     def _end_sync(self) -> None:
         """Wait for what `start_sync` began; raises what it raised, once."""
         begun = self._begun_sync
         if begun is not None:
             try:
-                begun.wait()
+                begun.result()
             finally:
                 self._begun_sync = None
 

@@ -17,6 +17,7 @@ from edge_sdk import ConfigError, Encoder, ModelFile, Predictor
 from edge_sdk.datastore import DEFAULT_LOCK_WAIT
 from edge_sdk.datastore.kept_inputs import InputsSpec
 from edge_sdk.inputs import Batch, Refused, Source, open_source
+from edge_sdk.inputs.ahead import read_ahead
 from edge_sdk.inputs.base import STREAM
 from edge_sdk.inputs.ingest import Ingested, check_strictly, ingest, vetted
 from edge_tools.options import DatastoreOption, InputArgument, JsonOption, ModelOption, parse_bytes
@@ -229,7 +230,8 @@ def _watched(source: Source, target: Target, doing: str, *, batch_size: int = BA
     """The vetted batches of a source, with a bar that counts inputs."""
     can_take_others = target.predictor is None  # not with this option alone where a datastore was made without it
     cure = "to learn others too, make the datastore with --allow-new-classes" if can_take_others else ""
-    batches = vetted(source.batches(batch_size), target.known, cure=cure)
+    read = source.batches(batch_size)
+    batches = vetted(read if source.request.path == STREAM else read_ahead(read), target.known, cure=cure)
     return progress(batches, total=source.count, label=doing, size=inputs_in)
 
 
