@@ -15,6 +15,7 @@ import numpy as np
 from edge_sdk.datastore import Datastore
 from edge_sdk.datastore.opening import open_or_create
 from edge_sdk.digests import source_digests
+from edge_sdk.duplicates import new_rows
 from edge_sdk.encoder import Encoded, Encoder, as_batch
 from edge_sdk.errors import ConfigError, InputError
 from edge_sdk.experts import LocalAnswer
@@ -388,7 +389,7 @@ class Predictor:
         sources = source_digests(batch)
         with self._lock:
             self._datastore.refresh()
-            new = np.arange(len(batch)) if allow_duplicates else self._new_rows(sources, labels)
+            new = np.arange(len(batch)) if allow_duplicates else new_rows(sources, labels, self._datastore)
             keep = new
             if min_distance != 0.0:
                 names = [labels[row] for row in new]
@@ -440,20 +441,6 @@ class Predictor:
         if drifted and self._forget_on_drift:
             self.forget(before=self._record.drift.changed_at)
         return drifted
-
-    def _new_rows(self, sources: np.ndarray, labels: list[str]) -> np.ndarray:
-        """Rows whose (input, label) is neither stored nor earlier in the same batch."""
-        slots = self._datastore.find_sources(sources)
-        if (slots < 0).all() and len(np.unique(sources)) == len(sources):
-            return np.arange(len(sources))  # the usual case in bulk, in a tenth of the time
-        classes, stored = self._datastore.classes, self._datastore.table.labels
-        seen: set[tuple[int, str]] = set()
-        rows = []
-        for row, (source, label, slot) in enumerate(zip(sources.tolist(), labels, slots.tolist(), strict=True)):
-            if (slot < 0 or classes[stored[slot]] != label) and (source, label) not in seen:
-                rows.append(row)
-            seen.add((source, label))
-        return np.array(rows, np.intp)
 
     def _tuning_is_due(self) -> bool:
         """Whether as many entries came since λ_m was last chosen as there were then, and nobody fixed it."""

@@ -264,6 +264,39 @@ def test_dry_run_counts_and_adds_nothing(run: Run, model: Path, store: Path, tmp
     assert not store.exists()
 
 
+def test_dry_run_says_how_many_are_stored_already_or_come_twice(
+    run: Run, model: Path, store: Path, tmp_path: Path
+) -> None:
+    command = ["--model", model, "--datastore", store, "--json"]
+    run("ingest", saved(tmp_path / "half.npz", x=points(600)[:200], label=labels(600)[:200]), *command)
+    before = contents(store)
+    x, y = np.concatenate([points(1300), points(30)]), np.concatenate([labels(1300), labels(30)])
+    whole = saved(tmp_path / "whole.npz", x=x, label=y)
+    outcome = run("ingest", whole, *command, "--dry-run").document
+    assert (outcome["added"], outcome["duplicates"], outcome["entries"]) == (1100, 230, 200)
+    assert {name: each["added"] for name, each in outcome["per_class"].items()} == {
+        "left": 367,
+        "right": 366,
+        "up": 367,
+    }
+    again = run("ingest", whole, *command, "--dry-run", "--allow-duplicates").document
+    assert (again["added"], again["duplicates"]) == (1330, 0)
+    assert contents(store) == before
+
+
+def test_dry_run_for_a_new_store_counts_as_the_ingest_does(run: Run, model: Path, store: Path, tmp_path: Path) -> None:
+    x, y = np.concatenate([points(1200), points(40)]), np.concatenate([labels(1200), labels(40)])
+    source = saved(tmp_path / "twice.npz", x=x, label=y)
+    for capacity, duplicates in ((2000, 40), (500, 0)):
+        folder = store.with_suffix(f".{capacity}")
+        command = ["ingest", source, "--model", model, "--datastore", folder, "--capacity", capacity, "--json"]
+        rehearsed = run(*command, "--dry-run").document
+        assert not folder.exists()
+        done = run(*command).document
+        assert (rehearsed["added"], rehearsed["duplicates"]) == (done["added"], done["duplicates"])
+        assert done["duplicates"] == duplicates
+
+
 def test_new_classes_get_columns_of_their_own_where_they_are_allowed(
     run: Run, model: Path, store: Path, tmp_path: Path
 ) -> None:

@@ -72,6 +72,8 @@ def test_same_input_with_the_same_label_is_stored_once(predictor: Predictor) -> 
     assert len(predictor.datastore) == 2
     assert predictor.learn([1.0, 2.0], "up", allow_duplicates=True).duplicates == 0
     assert len(predictor.learn([1.0, 2.0], "left").sequences) == 1
+    assert predictor.learn([1.0, 2.0], "left").duplicates == 1
+    assert predictor.learn([[1.0, 2.0]] * 6, ["up", "left"] * 3).duplicates == 6
 
 
 def test_explanation_names_the_voters_with_age_and_share(predictor: Predictor) -> None:

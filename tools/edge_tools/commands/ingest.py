@@ -5,7 +5,7 @@ import shutil
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,10 +16,12 @@ import typer
 from edge_sdk import ConfigError, Encoder, ModelFile, Predictor
 from edge_sdk.datastore import DEFAULT_LOCK_WAIT
 from edge_sdk.datastore.kept_inputs import InputsSpec
+from edge_sdk.datastore.opening import DEFAULT_CAPACITY
 from edge_sdk.inputs import Batch, Refused, Source, open_source
 from edge_sdk.inputs.ahead import read_ahead
 from edge_sdk.inputs.base import STREAM
 from edge_sdk.inputs.ingest import Ingested, check_strictly, ingest, vetted
+from edge_sdk.inputs.rehearsal import rehearse
 from edge_tools.options import DatastoreOption, InputArgument, JsonOption, ModelOption, parse_bytes
 from edge_tools.output import print_json, print_table, say
 from edge_tools.progress import progress
@@ -105,7 +107,13 @@ def ingest_command(
         if strict:
             check_strictly(_watched(source, target, "check"), Encoder.open(model).encode)
         if dry_run:
-            done = _rehearse(_watched(source, target, "check"))
+            done = rehearse(
+                _watched(source, target, "check"),
+                target.predictor.datastore if target.predictor else None,
+                capacity=target.room,
+                allow_duplicates=allow_duplicates,
+                on_refused=name_refused,
+            )
         else:
             try:
                 done = ingest(
@@ -170,6 +178,13 @@ class Target:
     def entries(self) -> int:
         """Entries in the datastore, 0 while there is none."""
         return len(self.predictor.datastore) if self.predictor is not None else 0
+
+    @property
+    def room(self) -> int:
+        """Most entries of the datastore, the one that would be made where there is none."""
+        if self.predictor is not None:
+            return self.predictor.datastore.capacity
+        return DEFAULT_CAPACITY if self.capacity is None else self.capacity
 
     @property
     def takes_new_classes(self) -> bool:
@@ -246,18 +261,6 @@ def _spooled(stack: ExitStack) -> Path:
     with path.open("wb") as file:
         shutil.copyfileobj(sys.stdin.buffer, file)
     return path
-
-
-def _rehearse(batches: Iterable[Batch], on_refused: Callable[[Refused], None] = name_refused) -> Ingested:
-    """Count what an ingest would take; duplicates are not looked for."""
-    done = Ingested()
-    for batch in batches:
-        done.added += len(batch)
-        done.per_class.update(batch.labels or [])
-        done.refused += len(batch.refused)
-        for each in batch.refused:
-            on_refused(each)
-    return done
 
 
 def _report(done: Ingested, target: Target, *, dry_run: bool, as_json: bool) -> None:
