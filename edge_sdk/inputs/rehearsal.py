@@ -33,7 +33,7 @@ def rehearse(
     for batch in batches:
         labels = batch.labels or []
         sources = source_digests(batch.x)
-        rows = range(len(batch))
+        rows = list(range(len(batch)))
         if not allow_duplicates:
             new = np.arange(len(batch)) if datastore is None else new_rows(sources, labels, datastore)
             rows = [row for row in new.tolist() if _is_first((int(sources[row]), labels[row]), read, capacity)]

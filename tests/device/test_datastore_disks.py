@@ -91,6 +91,24 @@ with Predictor.open(model_file, top / "me.store") as predictor:
             print(error)
 """
 
+_NO_ROOM_FOR_INPUTS = """
+mount("-t", "tmpfs", "-o", "size=1m", "tmpfs", str(top))
+np.savez(top / "learn.npz", x=samples[:50], label=[label] * 50)
+def ingest(name, *settings):
+    command = [sys.executable, "-m", "edge_tools", "ingest", top / "learn.npz", "--model", model_file]
+    command += ["--datastore", top / name, "--keep-inputs", "8MB", *settings]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    print(done.returncode, done.stderr.strip())
+
+with Predictor.open(model_file, top / "old.store", capacity=100, policy="concatenate") as predictor:
+    predictor.learn(samples[0], label)
+ingest("new.store", "--policy", "concatenate")
+print(sorted(path.name for path in top.iterdir()))
+ingest("old.store")
+with Datastore.open(top / "old.store", model=metadata) as store:
+    print(len(store), sorted(path.name for path in store.folder.iterdir() if "npy" in path.name))
+"""
+
 
 @pytest.fixture
 def run(tmp_path: Path, repository: Path) -> object:
@@ -132,3 +150,13 @@ def test_on_a_read_only_mount_predictions_go_on_and_learning_says_why_not(run: o
     messages = run(_READ_ONLY)
     assert len(messages) == 3
     assert all("its folder is not writable; predictions go on" in message for message in messages)
+
+
+def test_without_room_for_the_inputs_an_ingest_leaves_no_store_and_an_old_one_as_it_was(run: object) -> None:
+    assert callable(run)
+    made, names, old, left = run(_NO_ROOM_FOR_INPUTS)
+    assert made.startswith("1 edge-sdk: cannot allocate")
+    assert "new.store/inputs.npy: no room" in made
+    assert names == "['learn.npz', 'old.store']"
+    assert old.startswith("1 edge-sdk: cannot allocate")
+    assert left == "1 ['entries.npy']"

@@ -257,6 +257,21 @@ def test_only_refused_inputs_make_no_store(run: Run, model: Path, store: Path, t
     assert not store.exists()
 
 
+def test_empty_folder_is_refused_as_a_datastore_and_stays_empty(
+    run: Run, model: Path, store: Path, tmp_path: Path
+) -> None:
+    store.mkdir()
+    source = saved(tmp_path / "a.npz", x=points(3), label=labels(3))
+    for more in ((), ("--dry-run",), ("--strict",), ("--keep-inputs", "1MB")):
+        outcome = run("ingest", source, "--model", model, "--datastore", store, *more)
+        assert (outcome.code, outcome.out) == (1, "")
+        assert outcome.err == (
+            f"edge-sdk: {store}: exists and is no datastore (no manifest.json); "
+            "to make one, name a folder that does not exist\n"
+        )
+        assert list(store.iterdir()) == []
+
+
 def test_dry_run_counts_and_adds_nothing(run: Run, model: Path, store: Path, tmp_path: Path) -> None:
     source = saved(tmp_path / "a.npz", x=points(12), label=labels(12))
     outcome = run("ingest", source, "--model", model, "--datastore", store, "--dry-run", "--json")

@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from edge_sdk import ConfigError, Encoder, ModelFile, Predictor
+from edge_sdk import ConfigError, DatastoreError, Encoder, ModelFile, Predictor
 from edge_sdk.datastore import DEFAULT_LOCK_WAIT
 from edge_sdk.datastore.kept_inputs import InputsSpec
 from edge_sdk.datastore.opening import DEFAULT_CAPACITY
@@ -209,6 +209,7 @@ class Target:
         return [f"{lost} of the {done.added} added examples were evicted again: {self.folder} has room for {room}"]
 
     def _open(self, *, read_only: bool) -> Predictor:
+        is_new = not self.folder.exists()
         self.predictor = self.stack.enter_context(
             Predictor.open(
                 self.model,
@@ -225,9 +226,18 @@ class Target:
             if self.wait == 0:
                 self.stack.enter_context(store.exclusive())
             if self.kept_bytes is not None:
-                spec = self.predictor.metadata.input
-                store.keep_inputs(self.kept_bytes, shape=spec.shape, dtype=spec.dtype)
+                self._keep_inputs(self.predictor, self.kept_bytes, is_new=is_new)
         return self.predictor
+
+    def _keep_inputs(self, predictor: Predictor, kept_bytes: int, *, is_new: bool) -> None:
+        """Have the datastore keep inputs; one that was made for it and has no room for them is removed again."""
+        spec, store = predictor.metadata.input, predictor.datastore
+        try:
+            store.keep_inputs(kept_bytes, shape=spec.shape, dtype=spec.dtype)
+        except DatastoreError:
+            if is_new and not len(store):
+                shutil.rmtree(self.folder)
+            raise
 
 
 def hush_pillow() -> None:
